@@ -1,0 +1,37 @@
+# `make demo` and `make test` need nothing but Python 3.11 or newer: both build .venv once and reuse it.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test format lint types unit slow clean
+
+demo: $(VENV)/installed
+	$(BIN)/mein demo --out runs/demo
+
+test: lint types unit
+
+lint: $(VENV)/installed
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: $(VENV)/installed
+	$(BIN)/mypy
+
+unit: $(VENV)/installed
+	$(BIN)/pytest
+
+slow: $(VENV)/installed
+	$(BIN)/pytest -m slow
+
+format: $(VENV)/installed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+$(VENV)/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,1 @@
+"""Where documents come from. Nothing here knows of tensors."""

@@ -1,0 +1,28 @@
+"""Every error that a user can meet. Each message is one sentence: the thing, the value, the remedy.
+
+MeinError
+├── InputError      a file, a text or a label that cannot be used
+├── ConfigError     a setting that is unknown or out of range
+├── RunError        a run folder that is missing, damaged, newer than this version, or another run's
+└── MissingExtra    an optional package that is not installed
+"""
+
+
+class MeinError(Exception):
+    """Something the user can mend; the shell shows its one sentence and exits with code 2."""
+
+
+class InputError(MeinError):
+    """A file, a text or a label that cannot be used."""
+
+
+class ConfigError(MeinError):
+    """A setting that is unknown or out of range."""
+
+
+class RunError(MeinError):
+    """A run folder that is missing, damaged, newer than this version, or another run's."""
+
+
+class MissingExtra(MeinError):  # noqa: N818 - reads as a sentence: raise MissingExtra(...)
+    """An optional package that is not installed."""

@@ -1,0 +1,1 @@
+"""Networks with parameters Theta: they learn from labels."""

@@ -1,0 +1,1 @@
+"""Networks with parameters Phi: they learn what the expert says, a window at a time."""
