@@ -1,0 +1,91 @@
+"""Whether a difference between two classifiers on the same documents is more than chance."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import bdtr
+
+from mein.seeds import numpy_generator
+
+Z_95 = 1.959963984540054  # the normal quantile of 0.975
+
+
+@dataclass(frozen=True)
+class BootstrapResult:
+    """The error of a minus the error of b, in points of %: above 0 where b is better."""
+
+    difference: float
+    low: float
+    high: float
+    """[low, high] holds the middle 95 % of the resampled differences."""
+    p_value: float
+    """Two-sided; never below 2 / (samples + 1), which is all that so many samples can show."""
+
+
+def mcnemar(correct_a: NDArray[np.bool_], correct_b: NDArray[np.bool_]) -> float:
+    """The exact two-sided p-value that two classifiers err equally often, from (n,) and (n,).
+
+    Only documents on which one is right and the other wrong speak. Were both equally good, each
+    would be right on half of these: a binomial with probability 1/2.
+
+    >>> mcnemar(np.array([True] * 5), np.array([False] * 5))  # 2 * (1/2)^5
+    0.0625
+    """
+    only_a = int(np.sum(correct_a & ~correct_b))
+    only_b = int(np.sum(correct_b & ~correct_a))
+    tail = float(bdtr(min(only_a, only_b), only_a + only_b, 0.5))
+    return min(1.0, 2 * tail)
+
+
+def paired_bootstrap(
+    correct_a: NDArray[np.bool_], correct_b: NDArray[np.bool_], seed: int, samples: int = 10_000
+) -> BootstrapResult:
+    """Resample the documents, with both answers to each, and look at the difference in error.
+
+    `correct` is (n,) for one run or (seeds, n) for several. Seeds are pooled: a document is drawn
+    with its answers in all runs, so the runs do not pretend to be independent documents. The two
+    classifiers may have different numbers of runs.
+
+    A resample matters only through how often each distinct per-document difference was drawn (for
+    one run: only a right, only b right, no difference). Those counts follow a multinomial, so it is
+    drawn instead of documents: the same distribution, and no memory that grows with n.
+    """
+    runs_a, runs_b = np.atleast_2d(correct_a), np.atleast_2d(correct_b)
+    n = runs_a.shape[1]
+    assert n > 0, "no documents to resample"
+    assert runs_b.shape[1] == n, (runs_a.shape, runs_b.shape)
+    # In whole numbers, so that equal differences are one outcome: points = gain * scale.
+    gain = runs_b.sum(axis=0) * len(runs_a) - runs_a.sum(axis=0) * len(runs_b)
+    scale = 100 / (n * len(runs_a) * len(runs_b))
+    outcomes, counts = np.unique(gain, return_counts=True)
+    generator = numpy_generator(seed, "paired bootstrap")
+    resampled = generator.multinomial(n, counts / n, size=samples) @ outcomes
+    low, high = np.quantile(resampled, [0.025, 0.975]) * scale
+    return BootstrapResult(
+        float(gain.sum() * scale), float(low), float(high), _two_sided(resampled)
+    )
+
+
+def wilson_interval(error: float, documents: int) -> tuple[float, float]:
+    """The 95 % interval of Wilson for an error rate, in % like the rate itself."""
+    share, z_squared = error / 100, Z_95**2
+    width = 1 + z_squared / documents
+    centre = (share + z_squared / (2 * documents)) / width
+    variance = share * (1 - share) / documents + z_squared / (4 * documents**2)
+    half = Z_95 * math.sqrt(variance) / width
+    return 100 * max(0.0, centre - half), 100 * min(1.0, centre + half)
+
+
+def mean_and_spread(values: Sequence[float]) -> tuple[float, float]:
+    """The mean and the sample standard deviation (n - 1); a single value has no spread: nan."""
+    spread = float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
+    return float(np.mean(values)), spread
+
+
+def _two_sided(resampled: NDArray[np.int64]) -> float:
+    """Twice the rarer side of 0, the observed sample counted as one of them."""
+    rarer = min(int(np.sum(resampled <= 0)), int(np.sum(resampled >= 0)))
+    return min(1.0, 2 * (rarer + 1) / (len(resampled) + 1))
