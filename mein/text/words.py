@@ -1,0 +1,207 @@
+"""The expert's vocabulary V: how a text becomes words, and which words have a number."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from mein.errors import RunError
+from mein.files import write_atomically
+from mein.settings import Settings
+
+PADDING = 0
+END = 1  # end of sequence: appended to every document; the expert's state is read there
+SPECIALS = 2
+
+VERSION = 1
+HEADER = "mein words"
+
+# Longer runs of word characters (base64, a text without spaces) are cut, so that neither a table of
+# words nor the BPE learner, which crashes at 65,536 characters, ever holds a huge one.
+LONGEST_WORD = 1000
+# subtle: "▁" is sentencepiece's own sign for a space and half a surrogate pair is no UTF-8: both
+# are skipped here, at the door, so that nothing behind it has to mind them.
+PATTERNS = {
+    "words": re.compile(rf"\w{{1,{LONGEST_WORD}}}|[^\w\s▁\ud800-\udfff]"),
+    "paper": re.compile(rf"\w{{1,{LONGEST_WORD}}}"),
+}
+LINE_BREAK = re.compile(r"<br\s*/?>", re.IGNORECASE)
+
+
+class WordsConfig(Settings):
+    """How texts are cut into words, and which words the expert knows."""
+
+    tokenizer: Literal["words", "paper"] = "words"
+    """`words`: words and single signs, HTML line breaks removed; `paper`: split at `\\W+` only."""
+    lowercase: bool = True
+    """Fold the text to lower case."""
+    min_documents: int = Field(default=2, ge=1)
+    """Keep words of at least this many documents; where that leaves none, keep every word."""
+    max_words: int = Field(default=100_000, ge=1)
+    """Keep at most this many words, the most frequent ones."""
+
+
+@dataclass(frozen=True, eq=False)
+class Words:
+    """A numbered vocabulary: 0 padding, 1 end of sequence, then words by falling frequency.
+
+    `words[i]` has the number `i + 2`; `counts` and `document_counts` are indexed by that number, so
+    they have `size` entries: 0 for padding, the number of documents for end of sequence.
+    """
+
+    words: tuple[str, ...]
+    counts: np.ndarray
+    document_counts: np.ndarray
+
+    @classmethod
+    def from_counts(cls, counter: "WordCounter") -> "Words":
+        """Choose and number the words of a counted corpus; ties in frequency go by spelling."""
+        config, in_documents = counter.config, counter.in_documents
+        kept = [word for word, n in in_documents.items() if n >= config.min_documents]
+        frequency = counter.frequency
+        ranked = sorted(kept or in_documents, key=lambda word: (-frequency[word], word))
+        words = ranked[: config.max_words]
+        return cls(
+            tuple(words),
+            np.array([0, counter.documents, *(frequency[word] for word in words)], np.int64),
+            np.array([0, counter.documents, *(in_documents[word] for word in words)], np.int64),
+        )
+
+    @classmethod
+    def load(cls, path: Path) -> "Words":
+        """Read a vocabulary back from the file that `save` wrote."""
+        try:
+            lines = path.read_bytes().decode("utf-8").split("\n")
+        except OSError as error:
+            raise RunError(
+                f"{path} cannot be read ({error.strerror}); give a complete run folder."
+            ) from error
+        except UnicodeDecodeError as error:
+            raise _damaged(path, "it is not UTF-8") from error
+        documents = _read_header(path, lines)
+        return cls._from_lines(path, lines[1:-1], documents)
+
+    @classmethod
+    def _from_lines(cls, path: Path, lines: list[str], documents: int) -> "Words":
+        words, counts, document_counts = [], [0, documents], [0, documents]
+        for number, line in enumerate(lines, start=2):
+            fields = line.split("\t")
+            if len(fields) != 3 or not fields[0] or not all(_is_count(n) for n in fields[1:]):
+                raise _damaged(path, f"line {number} is not `word<TAB>count<TAB>documents`")
+            words.append(fields[0])
+            counts.append(int(fields[1]))
+            document_counts.append(int(fields[2]))
+        if len(set(words)) < len(words):
+            raise _damaged(path, "a word stands in it twice")
+        return cls(tuple(words), np.array(counts, np.int64), np.array(document_counts, np.int64))
+
+    def save(self, path: Path) -> None:
+        """Write one word a line with its counts, below a line of version, documents and words."""
+        lines = [f"{HEADER}\t{VERSION}\t{self.counts[END]}\t{len(self.words)}"]
+        columns = zip(
+            self.words, self.counts[SPECIALS:], self.document_counts[SPECIALS:], strict=True
+        )
+        lines += [f"{word}\t{count}\t{documents}" for word, count, documents in columns]
+        write_atomically(path, ("\n".join(lines) + "\n").encode("utf-8"))
+
+    @property
+    def size(self) -> int:
+        """How many numbers there are, padding and end of sequence included."""
+        return SPECIALS + len(self.words)
+
+    @cached_property
+    def numbers(self) -> dict[str, int]:
+        """The number of each word."""
+        return {word: number for number, word in enumerate(self.words, start=SPECIALS)}
+
+    def encode(self, tokens: Sequence[str]) -> list[int]:
+        """Number the words; unknown ones are deleted, end of sequence is appended.
+
+        >>> counter = WordCounter(WordsConfig())
+        >>> counter.add(["good film", "a good one"])
+        >>> Words.from_counts(counter).encode(["a", "good", "good", "play"])
+        [2, 2, 1]
+        """
+        return [*filter(None, map(self.numbers.get, tokens)), END]
+
+
+class WordCounter:
+    """Counts words and the documents they are in, as a stream.
+
+    Memory is bounded: above `limit` distinct words the rarest are dropped (those of one document
+    first) until half the limit is left. A word that was dropped counts from 0 when it comes again,
+    so the count of a rare word may be a little low; that of a word frequent throughout is exact.
+    """
+
+    def __init__(self, config: WordsConfig, limit: int = 1_000_000) -> None:
+        self.config = config
+        self.limit = limit
+        self.documents = 0
+        self.tokens = 0
+        self.frequency: Counter[str] = Counter()
+        self.in_documents: Counter[str] = Counter()
+
+    def add(self, texts: Sequence[str]) -> None:
+        """Count the words of some more documents."""
+        for text in texts:
+            tokens = tokenize(text, self.config)
+            self.documents += 1
+            self.tokens += len(tokens)
+            self.frequency.update(tokens)
+            self.in_documents.update(set(tokens))
+            if len(self.frequency) > self.limit:
+                self._drop_rarest()
+
+    def _drop_rarest(self) -> None:
+        floor = 1
+        while len(self.in_documents) > self.limit // 2:
+            floor += 1
+            kept = {word: n for word, n in self.in_documents.items() if n >= floor}
+            self.in_documents = Counter(kept)
+        # subtle: rebuilt, because a dict that only loses keys never gives memory back.
+        self.frequency = Counter({word: self.frequency[word] for word in self.in_documents})
+
+
+def tokenize(text: str, config: WordsConfig) -> list[str]:
+    """Cut a text into words.
+
+    >>> tokenize("Don't stop!<br />", WordsConfig())
+    ['don', "'", 't', 'stop', '!']
+    >>> tokenize("Don't stop!<br />", WordsConfig(tokenizer="paper", lowercase=False))
+    ['Don', 't', 'stop', 'br']
+    """
+    if config.lowercase:
+        text = text.lower()
+    if config.tokenizer == "words" and "<" in text:
+        text = LINE_BREAK.sub(" ", text)
+    return PATTERNS[config.tokenizer].findall(text)
+
+
+def _read_header(path: Path, lines: list[str]) -> int:
+    """The number of documents, once the version and the number of lines are right."""
+    fields = lines[0].split("\t")
+    if len(fields) < 2 or fields[0] != HEADER or not _is_count(fields[1]):
+        raise _damaged(path, f"its first line is not `{HEADER}<TAB>version`")
+    if int(fields[1]) > VERSION:
+        raise RunError(
+            f"{path} has version {fields[1]}, but this mein reads up to {VERSION}; update mein."
+        )
+    if len(fields) != 4 or not all(_is_count(n) for n in fields[2:]) or lines[-1]:
+        raise _damaged(path, "it was cut short")
+    if int(fields[3]) != len(lines) - 2:
+        raise _damaged(path, f"it should hold {fields[3]} words but holds {len(lines) - 2}")
+    return int(fields[2])
+
+
+def _is_count(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 19
+
+
+def _damaged(path: Path, reason: str) -> RunError:
+    return RunError(f"{path} is damaged: {reason}; restore it from a copy or train again.")
