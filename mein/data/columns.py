@@ -1,0 +1,98 @@
+"""Which column holds the text and which the label: as named, or by a sensible guess."""
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+
+from mein.errors import InputError
+from mein.settings import Settings
+
+TEXT_NAMES = (
+    "text",
+    "review",
+    "content",
+    "document",
+    "sentence",
+    "body",
+    "review_text",
+    "reviewtext",
+    "comment",
+    "message",
+    "tweet",
+    "description",
+    "utterance",
+    "passage",
+)
+LABEL_NAMES = (
+    "label",
+    "y",
+    "class",
+    "category",
+    "target",
+    "sentiment",
+    "labels",
+    "polarity",
+    "topic",
+    "intent",
+    "rating",
+    "stars",
+)
+
+
+class ColumnsConfig(Settings):
+    """The columns of tables; a folder of text files has none to name."""
+
+    text: str | None = None
+    """Column that holds the text; guessed from its name where not given."""
+    label: str | None = None
+    """Column that holds the label; guessed from its name where not given."""
+
+
+def find_text_column(names: Sequence[str], wanted: str | None, source: str) -> str:
+    """The column of the text: the one wanted, else a known name, else the only one left over."""
+    if wanted is not None:
+        return _named(names, wanted, source, "text")
+    guess = _guess(names, TEXT_NAMES)
+    if guess is not None:
+        return guess
+    others = [name for name in names if name.casefold() not in LABEL_NAMES]
+    if len(others) == 1:
+        return others[0]
+    raise _no_guess(names, source, "text")
+
+
+def find_label_column(names: Sequence[str], wanted: str | None, source: str) -> str:
+    """The column of the label: the one wanted, else a known name."""
+    if wanted is not None:
+        return _named(names, wanted, source, "label")
+    guess = _guess(names, LABEL_NAMES)
+    if guess is None:
+        raise _no_guess(names, source, "label")
+    return guess
+
+
+def _guess(names: Sequence[str], known: Sequence[str]) -> str | None:
+    folded = {name.casefold(): name for name in reversed(names)}
+    return next((folded[name] for name in known if name in folded), None)
+
+
+def _named(names: Sequence[str], wanted: str, source: str, role: str) -> str:
+    if wanted in names:
+        return wanted
+    folded = {name.casefold(): name for name in reversed(names)}
+    if wanted.casefold() in folded:
+        return folded[wanted.casefold()]
+    nearest = get_close_matches(wanted.casefold(), folded, n=1, cutoff=0.5)
+    hint = f"did you mean {folded[nearest[0]]!r}?" if nearest else f"set columns.{role} to one."
+    raise InputError(f"{source} has no column {wanted!r} among {_listed(names)}; {hint}")
+
+
+def _no_guess(names: Sequence[str], source: str, role: str) -> InputError:
+    return InputError(
+        f"{source} has no column that looks like the {role} among {_listed(names)}; "
+        f"set columns.{role} to its name."
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(repr(name) for name in names[:20])
+    return shown if len(names) <= 20 else f"{shown} and {len(names) - 20} more"

@@ -1,0 +1,127 @@
+"""The classes of a data set: found in the training labels, turned into ids and back."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from mein.errors import InputError, RunError
+
+Label = str | int | bool
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The classes in order; the id of a class is its position.
+
+    Labels meet by their text, so "1" in a csv is the class 1 of a parquet file.
+
+    >>> labels = Labels.from_values(["pos", "neg", "pos", "neg"], "train.csv")
+    >>> labels.encode(["neg", "pos"], "test.csv").tolist()
+    [0, 1]
+    """
+
+    classes: tuple[Label, ...]
+
+    @classmethod
+    def from_values(cls, values: Iterable[object], source: str) -> "Labels":
+        """The classes of the training labels, each seen at least twice, at least two of them."""
+        counts, first = count_labels(values, source)
+        if not counts:
+            raise InputError(f"{source} holds no labels; give it labelled documents.")
+        if len(counts) == 1:
+            name, count = next(iter(counts.items()))
+            raise InputError(
+                f"{source} holds the single class {name!r} ({count} documents); "
+                "add documents of at least one other class."
+            )
+        lonely = [name for name, count in counts.items() if count == 1]
+        if lonely:
+            raise InputError(
+                f"{source} holds one example of {listed(sorted(lonely))}; "
+                "add examples or drop the class."
+            )
+        return cls(_in_order(first.values()))
+
+    def encode(self, values: Iterable[object], source: str) -> npt.NDArray[np.int64]:
+        """The ids of labels; (number of labels,)."""
+        ids = {str(label): position for position, label in enumerate(self.classes)}
+        names = [str(plain_label(value, source)) for value in values]
+        unseen = Counter(name for name in names if name not in ids)
+        if unseen:
+            counts = ", ".join(f"{name!r} ({unseen[name]} documents)" for name in sorted(unseen))
+            raise InputError(
+                f"{source} holds {counts}, which training lacks (it knows {listed(list(ids))}); "
+                "add such documents to the training labels or drop them here."
+            )
+        return np.array([ids[name] for name in names], dtype=np.int64)
+
+    def decode(self, ids: Iterable[int]) -> list[Label]:
+        """The labels of ids, with the type that they had in training."""
+        return [self.classes[int(position)] for position in ids]
+
+    def to_json(self) -> str:
+        """The classes as a JSON text."""
+        return json.dumps({"classes": list(self.classes)}, ensure_ascii=False, indent=1) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> "Labels":
+        """What `to_json` wrote."""
+        try:
+            classes = tuple(json.loads(text)["classes"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise RunError(
+                f"The labels of the run are damaged ({error!r}); train it again."
+            ) from error
+        return cls(classes)
+
+
+def plain_label(value: object, source: str) -> Label:
+    """A label as str, int or bool; anything else is refused."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, str | int):
+        return value
+    if value is None or value != value:
+        raise InputError(
+            f"{source} has no label; fill it in, or move the document to the unlabelled text."
+        )
+    if isinstance(value, float):
+        raise InputError(
+            f"{source} has the label {value!r}, a fractional number; "
+            "write labels as integers or words."
+        )
+    raise InputError(
+        f"{source} has the label {value!r} of type {type(value).__name__}; "
+        "write labels as integers or words."
+    )
+
+
+def count_labels(values: Iterable[object], source: str) -> tuple[dict[str, int], dict[str, Label]]:
+    """Documents by class name, and each class as it was first written."""
+    counts: Counter[str] = Counter()
+    first: dict[str, Label] = {}
+    for value in values:
+        label = plain_label(value, source)
+        counts[str(label)] += 1
+        first.setdefault(str(label), label)
+    return dict(counts), first
+
+
+def listed(names: Sequence[str], most: int = 10) -> str:
+    """Names for a message, quoted; a long list is cut."""
+    shown = ", ".join(repr(name) for name in names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+
+
+def _in_order(labels: Iterable[Label]) -> tuple[Label, ...]:
+    """Numbers by size and before words, words by alphabet."""
+
+    def key(label: Label) -> tuple[bool, int, str]:
+        is_word = isinstance(label, str)
+        return (is_word, 0 if isinstance(label, str) else int(label), str(label))
+
+    return tuple(sorted(labels, key=key))

@@ -1,0 +1,209 @@
+"""Documents from any source, as a stream of chunks: no reader holds a whole file."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from mein.data.columns import ColumnsConfig, find_label_column, find_text_column
+from mein.data.files import File, Source, find_files
+from mein.data.labels import Label, plain_label
+from mein.data.streams import open_lines
+from mein.data.tables import (
+    CHUNK_BYTES,
+    CHUNK_ROWS,
+    csv_batches,
+    json_batch,
+    json_chunks,
+    parquet_batches,
+    text_chunks,
+)
+from mein.errors import InputError
+
+__all__ = [
+    "ColumnsConfig",
+    "Documents",
+    "Label",
+    "Source",
+    "find_label_column",
+    "find_text_column",
+    "read_documents",
+    "read_tables",
+]
+
+# A csv holds strings only, so a fraction or "nan" is known by its looks.
+FRACTION = re.compile(r"[+-]?(\d+\.\d*|\.\d+)([eE][+-]?\d+)?|[+-]?inf", re.IGNORECASE)
+MISSING = {"", "nan"}
+
+
+@dataclass(frozen=True)
+class Documents:
+    """One chunk of a stream of documents."""
+
+    texts: list[str]
+    labels: list[Label] | None  # None where they were not asked for
+
+
+def read_documents(source: Source, columns: ColumnsConfig, *, labeled: bool) -> Iterator[Documents]:
+    """Stream the documents of a source: about a megabyte of text, at most 4,096, at a time."""
+    files = find_files(source)
+    is_empty = True
+    for chunk in _read_files(files, columns, labeled):
+        is_empty = False
+        yield chunk
+    if is_empty:
+        raise _empty(files)
+
+
+def read_tables(source: Source) -> Iterator[pa.RecordBatch]:
+    """Stream the rows of a source with every column; a folder has the columns file and text."""
+    files = find_files(source)
+    is_empty = True
+    for batch in _all_columns(files):
+        if batch.num_rows:
+            is_empty = False
+            yield batch
+    if is_empty:
+        raise _empty(files)
+
+
+def _read_files(files: list[File], columns: ColumnsConfig, labeled: bool) -> Iterator[Documents]:
+    if not files[0].is_document:
+        for file in files:
+            yield from _read_table(file, columns, labeled)
+        return
+    chosen = [file for file in files if file.label is not None] if labeled else files
+    if not chosen:
+        raise InputError(
+            f"{files[0].name} lies in a folder without sub-folders; put the documents of each "
+            "class into a sub-folder with its name."
+        )
+    for names, texts in _whole_files(chosen):
+        yield Documents(texts, [str(file.label) for file in names] if labeled else None)
+
+
+def _read_table(file: File, columns: ColumnsConfig, labeled: bool) -> Iterator[Documents]:
+    """Documents of one file, with rows counted from 1 for messages."""
+    found: list[str] = []
+
+    def choose(names: list[str]) -> list[str]:
+        found[:] = [find_text_column(names, columns.text, file.name)]
+        if labeled:
+            found.append(find_label_column(names, columns.label, file.name))
+        return list(dict.fromkeys(found))
+
+    done = 0
+    for values in _chosen_columns(file, choose):
+        texts = _texts(values[found[0]], file, done)
+        if texts:
+            yield Documents(texts, _labels(values[found[1]], file, done) if labeled else None)
+        done += len(texts)
+
+
+def _chosen_columns(file: File, choose: Any) -> Iterator[dict[str, list[Any]]]:
+    """Chunks of the chosen columns as plain lists, by name."""
+    if file.format == "txt":
+        (name,) = choose(["text"])
+        yield from ({name: texts} for texts in text_chunks(file))
+    elif file.format == "jsonl":
+        names: list[str] = []
+        for rows in json_chunks(file):
+            names = names or choose(_keys(rows))
+            yield {name: [row.get(name) for row in rows] for name in names}
+    else:
+        for batch in (parquet_batches if file.format == "parquet" else csv_batches)(file, choose):
+            yield {name: _plain(batch, name, file) for name in batch.schema.names}
+
+
+def _plain(batch: pa.RecordBatch, name: str, file: File) -> list[Any]:
+    try:
+        values: list[Any] = batch.column(name).to_pylist()
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{file.name} is not UTF-8 in column {name!r} ({error}); write its strings as UTF-8."
+        ) from error
+    return values
+
+
+def _all_columns(files: list[File]) -> Iterator[pa.RecordBatch]:
+    if files[0].is_document:
+        for members, texts in _whole_files(files):
+            names = [file.name for file in members]
+            yield pa.RecordBatch.from_pydict({"file": names, "text": texts})
+        return
+    for file in files:
+        if file.format == "txt":
+            for texts in text_chunks(file):
+                yield pa.RecordBatch.from_pydict({"text": texts})
+        elif file.format == "jsonl":
+            yield from (json_batch(rows, _keys(rows)) for rows in json_chunks(file))
+        else:
+            yield from (parquet_batches if file.format == "parquet" else csv_batches)(file, None)
+
+
+def _keys(rows: list[dict[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(key for row in rows for key in row))
+
+
+def _whole_files(files: list[File]) -> Iterator[tuple[list[File], list[str]]]:
+    """Files that are a document each, with their texts."""
+    members: list[File] = []
+    texts: list[str] = []
+    size = 0
+    for file in files:
+        with open_lines(file) as stream:
+            texts.append(stream.read().decode("utf-8"))
+        members.append(file)
+        size += len(texts[-1])
+        if size >= CHUNK_BYTES or len(texts) >= CHUNK_ROWS:
+            yield members, texts
+            members, texts, size = [], [], 0
+    if texts:
+        yield members, texts
+
+
+def _texts(values: list[Any], file: File, done: int) -> list[str]:
+    """Texts as strings: nothing becomes the empty text, a number its digits."""
+    return [
+        value if isinstance(value, str) else _text(value, file, done + position)
+        for position, value in enumerate(values, start=1)
+    ]
+
+
+def _text(value: Any, file: File, row: int) -> str:
+    if value is None or value != value:
+        return ""
+    if isinstance(value, list | dict):
+        raise InputError(
+            f"{file.name} row {row} has a {type(value).__name__} as its text; write it as a string."
+        )
+    if isinstance(value, bytes):
+        try:
+            return value.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(
+                f"{file.name} row {row} is not UTF-8 ({error}); write its text again as a string."
+            ) from error
+    return str(value)
+
+
+def _labels(values: list[Any], file: File, done: int) -> list[Label]:
+    is_typed = file.format not in {"csv", "tsv"}
+    return [
+        plain_label(value if is_typed else _as_written(value), f"{file.name} row {done + position}")
+        for position, value in enumerate(values, start=1)
+    ]
+
+
+def _as_written(value: str) -> str | float | None:
+    """A csv label, with what is missing or a fraction told apart from words."""
+    if value.casefold() in MISSING:
+        return None
+    return float(value) if FRACTION.fullmatch(value) else value
+
+
+def _empty(files: list[File]) -> InputError:
+    others = f" and {len(files) - 1} more files are" if len(files) > 1 else " is"
+    return InputError(f"{files[0].name}{others} empty; give a source with documents.")

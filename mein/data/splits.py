@@ -1,0 +1,76 @@
+"""How labelled documents part into training and dev, and how equal texts are told."""
+
+import hashlib
+import re
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from mein.errors import ConfigError
+from mein.seeds import numpy_generator
+
+NOT_A_WORD = re.compile(r"\W+")
+
+
+def word_string(text: str) -> str:
+    """The case-folded words of a text with single spaces between: what counts for equality.
+
+    >>> word_string("Not  BAD,\\nat all!")
+    'not bad at all'
+    """
+    return NOT_A_WORD.sub(" ", text.casefold()).strip()
+
+
+def fingerprint(words: str) -> int:
+    """A 64-bit hash of a word string; 0 stands for the empty one alone."""
+    if not words:
+        return 0
+    digest = hashlib.blake2b(words.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "little") or 1
+
+
+def fingerprints(texts: Sequence[str]) -> npt.NDArray[np.uint64]:
+    """Hashes that are equal where texts differ in case, whitespace or punctuation only; (n,)."""
+    return np.array([fingerprint(word_string(text)) for text in texts], dtype=np.uint64)
+
+
+def dev_size(labeled: int, fraction: float | None) -> int:
+    """How many of the labelled documents go to dev.
+
+    >>> dev_size(300, None), dev_size(25_000, None), dev_size(1_000, 0.1)
+    (75, 2500, 100)
+    """
+    if fraction is None:
+        return min(labeled // 4, max(labeled // 10, 500))
+    if not 0 <= fraction < 1:
+        raise ConfigError(f"The dev fraction is {fraction}; give a number from 0 to below 1.")
+    # subtle: (1 - 0.9) * 10 is 0.9999999999999998 in floating point
+    return labeled - int((1 - fraction) * labeled + 1e-9)
+
+
+def split_dev(
+    label_ids: npt.NDArray[np.int64], fraction: float | None, seed: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Sorted indices of train and dev, each class in proportion and never absent from train."""
+    generator = numpy_generator(seed, "dev split")
+    _, inverse, counts = np.unique(label_ids, return_inverse=True, return_counts=True)
+    quotas = _quotas(counts, dev_size(len(label_ids), fraction))
+    parts = [
+        generator.permutation(np.flatnonzero(inverse == position))[:quota]
+        for position, quota in enumerate(quotas)
+    ]
+    dev = np.sort(np.concatenate([np.empty(0, np.int64), *parts]))
+    train = np.setdiff1d(np.arange(len(label_ids), dtype=np.int64), dev)
+    return train, dev
+
+
+def _quotas(counts: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.int64]:
+    """Shares of `size` by largest remainder; every class keeps one document in train."""
+    room = counts - 1
+    exact = counts * (size / max(int(counts.sum()), 1))
+    quotas: npt.NDArray[np.int64] = np.minimum(np.floor(exact).astype(np.int64), room)
+    while quotas.sum() < min(size, room.sum()):
+        lack = np.where(quotas < room, exact - quotas, -np.inf)
+        quotas[int(np.argmax(lack))] += 1
+    return quotas
