@@ -83,7 +83,7 @@ def open_raw(file: File) -> Any:
         raise InputError(f"{file.name} cannot be opened ({error}); check the path.") from error
 
 
-def open_lines(file: File) -> io.BufferedReader:
+def open_lines(file: File) -> "io.BufferedReader[TextBytes]":
     """A text file, ready to be iterated over by line or read in blocks."""
     return io.BufferedReader(TextBytes(file), READ_BYTES)
 

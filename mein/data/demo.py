@@ -1,0 +1,150 @@
+"""The embedded corpus: review-like English, generated from a seed in a second or two.
+
+A document states opinions about aspects. An opinion is an n-gram of one to five words, such as
+"never failed to shine" or "far from cosy"; its words also occur in opinions of the other sign.
+The opinions follow a Zipf law: a few are common, most are rare in 300 documents and yet met
+dozens of times in 20,000. Most opinions of a document agree with its label, so what a rare one
+means shows in the company that it keeps. Nothing outside this file knows how it was made.
+"""
+
+import random
+from bisect import bisect
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TypeVar
+
+from mein.data import demo_words
+from mein.seeds import derive_seed
+
+# Dials of difficulty.
+PHRASES_PER_UNIT = 2  # straight and, again as many, flipped: more makes each n-gram rarer
+ZIPF_EXPONENT = 0.9  # higher: the common opinions take a larger share
+OPINIONS = (2, 6)  # in a document, fewest and most
+AGREEMENT = (
+    0.92  # share of opinions that follow the document's polarity, ahead of the majority rule
+)
+FILLERS = (0, 2)  # neutral sentences in a document, fewest and most
+FEWEST_WORDS = 25  # a shorter document is filled up with more neutral sentences
+LABEL_NOISE = 0.03  # share of labels, also in the test part, that are turned round
+T = TypeVar("T")
+NEGATIVE, POSITIVE = "negative", "positive"
+
+
+@dataclass(frozen=True)
+class DemoCorpus:
+    """Texts and labels of the three parts."""
+
+    labeled_texts: list[str]
+    labeled_labels: list[str]
+    unlabeled_texts: list[str]
+    test_texts: list[str]
+    test_labels: list[str]
+
+
+@dataclass(frozen=True)
+class Opinion:
+    """An n-gram and the kind of clause that it fits into."""
+
+    words: str
+    kind: str
+    sign: int
+
+
+def demo_corpus(
+    seed: int = 0, labeled: int = 300, unlabeled: int = 20_000, test: int = 2_000
+) -> DemoCorpus:
+    """Generate the corpus of a seed; the labels are "negative" and "positive", half each."""
+    writer = _Writer(opinions(seed))
+    labeled_texts, labeled_labels = writer.part(labeled, derive_seed(seed, "demo", "labeled"))
+    unlabeled_texts, _ = writer.part(unlabeled, derive_seed(seed, "demo", "unlabeled"))
+    test_texts, test_labels = writer.part(test, derive_seed(seed, "demo", "test"))
+    return DemoCorpus(labeled_texts, labeled_labels, unlabeled_texts, test_texts, test_labels)
+
+
+def opinions(seed: int) -> dict[int, list[Opinion]]:
+    """The n-grams of each sign, the most common first; both signs have the same number."""
+    chance = random.Random(derive_seed(seed, "demo", "opinions"))
+    ranked: dict[int, list[Opinion]] = {+1: [], -1: []}
+    for kind, units in demo_words.UNITS.items():
+        for sign, listed in units.items():
+            for unit in _split(listed):
+                for turn, modifiers in ((+1, demo_words.STRAIGHT), (-1, demo_words.FLIP)):
+                    for modifier in _sample(chance, _split(modifiers[kind]), PHRASES_PER_UNIT):
+                        words = modifier.format(unit)
+                        ranked[sign * turn].append(Opinion(words, kind, sign * turn))
+    return {sign: _sample(chance, found, len(found)) for sign, found in ranked.items()}
+
+
+class _Writer:
+    """Writes documents from ranked opinions."""
+
+    def __init__(self, ranked: dict[int, list[Opinion]]) -> None:
+        self.ranked = ranked
+        size = len(ranked[+1])
+        self.cumulative = list(accumulate((1 + rank) ** -ZIPF_EXPONENT for rank in range(size)))
+        self.clauses = {kind: _split(text) for kind, text in demo_words.CLAUSES.items()}
+        self.contrasts = _split(demo_words.CONTRASTS)
+        self.aspects = {domain: _split(text) for domain, text in demo_words.ASPECTS.items()}
+        self.fillers = {domain: _split(text) for domain, text in demo_words.FILLER.items()}
+        self.slots = {slot: _split(text) for slot, text in demo_words.SLOTS.items()}
+
+    def part(self, size: int, seed: int) -> tuple[list[str], list[str]]:
+        """Texts and noisy labels of so many documents, half of them positive, in random order."""
+        chance = random.Random(seed)
+        signs = _sample(chance, [+1 if place % 2 else -1 for place in range(size)], size)
+        texts = [self.document(chance, sign) for sign in signs]
+        noisy = [-sign if chance.random() < LABEL_NOISE else sign for sign in signs]
+        return texts, [POSITIVE if sign > 0 else NEGATIVE for sign in noisy]
+
+    def document(self, chance: random.Random, sign: int) -> str:
+        """A document most of whose opinions have this sign."""
+        domain = _pick(chance, list(self.aspects))
+        count = _between(chance, OPINIONS)
+        minor = sum(chance.random() > AGREEMENT for _ in range(count))
+        minor = min(minor, (count - 1) // 2)
+        minors = [self.clause(chance, domain, -sign) for _ in range(minor)]
+        majors = [self.clause(chance, domain, sign) for _ in range(count - minor)]
+        sentences = [self.filler(chance, domain) for _ in range(_between(chance, FILLERS))]
+        for clause in minors:
+            contrast = _pick(chance, self.contrasts)
+            sentences.append(contrast.format(minor=clause, major=majors.pop()))
+        sentences += [f"{clause}." for clause in majors]
+        while sum(sentence.count(" ") + 1 for sentence in sentences) < FEWEST_WORDS:
+            sentences.append(self.filler(chance, domain))
+        shuffled = _sample(chance, sentences, len(sentences))
+        return " ".join(sentence[0].upper() + sentence[1:] for sentence in shuffled)
+
+    def clause(self, chance: random.Random, domain: str, sign: int) -> str:
+        """An opinion of this sign, drawn by the Zipf law, about an aspect of the domain."""
+        rank = bisect(self.cumulative, chance.random() * self.cumulative[-1])
+        opinion = self.ranked[sign][rank]
+        aspect = _pick(chance, self.aspects[domain])
+        template = _pick(chance, self.clauses[opinion.kind])
+        return template.format(aspect=aspect, opinion=opinion.words)
+
+    def filler(self, chance: random.Random, domain: str) -> str:
+        """A sentence without an opinion."""
+        slots = {slot: _pick(chance, words) for slot, words in self.slots.items()}
+        return _pick(chance, self.fillers[domain]).format(**slots) + "."
+
+
+def _split(text: str) -> list[str]:
+    """Entries between bars, or between spaces where there are no bars."""
+    return [entry.strip() for entry in text.split("|")] if "|" in text else text.split()
+
+
+# Only random.random() draws: its stream is the same in every version of Python.
+
+
+def _pick(chance: random.Random, items: list[T]) -> T:
+    return items[int(chance.random() * len(items))]
+
+
+def _between(chance: random.Random, bounds: tuple[int, int]) -> int:
+    return bounds[0] + int(chance.random() * (bounds[1] - bounds[0] + 1))
+
+
+def _sample(chance: random.Random, items: list[T], size: int) -> list[T]:
+    """So many of the items, in random order."""
+    keys = [chance.random() for _ in items]
+    return [items[place] for place in sorted(range(len(items)), key=keys.__getitem__)[:size]]
