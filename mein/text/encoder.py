@@ -1,0 +1,121 @@
+"""Both vocabularies together: text in, word numbers and piece numbers out."""
+
+import hashlib
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+
+import numpy as np
+
+from mein.text.pieces import Pieces, PiecesConfig
+from mein.text.ragged import Ragged, concatenate, ragged
+from mein.text.words import END, WordCounter, Words, WordsConfig, tokenize
+
+BATCH_CHARACTERS = 2_000_000  # text that is encoded at once; a document at least
+TABLE_TOKENS = 250_000  # about 50 MB; with more distinct tokens than this, begin to remember anew
+END_TOKEN, END_ROW = "", 0  # no tokeniser yields an empty token
+
+
+class Encoder:
+    """Turns texts into word numbers for experts and piece numbers for imitators.
+
+    The pieces of a text are those of `" ".join(tokenize(text))`. Since no piece spans a space, each
+    distinct token is cut and looked up once and then remembered: that is what makes this fast.
+    Pickling leaves the remembered tokens behind. Threads may share an encoder; they take turns.
+    """
+
+    def __init__(self, words_config: WordsConfig, words: Words, pieces: Pieces) -> None:
+        self.words_config = words_config
+        self.words = words
+        self.pieces = pieces
+        self._table = TokenTable(words, pieces)
+        self._turn = threading.Lock()
+
+    def __reduce__(self) -> tuple[type["Encoder"], tuple[WordsConfig, Words, Pieces]]:
+        return Encoder, (self.words_config, self.words, self.pieces)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Equal for two encoders only if they encode alike."""
+        words = "\n".join([self.words_config.model_dump_json(), *self.words.words])
+        return hashlib.blake2b(
+            words.encode("utf-8") + self.pieces.model, digest_size=16
+        ).hexdigest()
+
+    def encode(self, texts: Sequence[str]) -> tuple[list[list[int]], list[list[int]]]:
+        """The word numbers and the piece numbers of each text, as lists."""
+        words, pieces = self.encode_ragged(texts)
+        return words.to_lists(), pieces.to_lists()
+
+    def encode_ragged(self, texts: Sequence[str]) -> tuple[Ragged, Ragged]:
+        """The word numbers and the piece numbers of each text, end to end in int32 arrays."""
+        with self._turn:
+            parts = [self._encode_batch(batch) for batch in _batches(texts)]
+        return concatenate(words for words, _ in parts), concatenate(pieces for _, pieces in parts)
+
+    def _encode_batch(self, texts: Sequence[str]) -> tuple[Ragged, Ragged]:
+        if len(self._table) > TABLE_TOKENS:
+            self._table = TokenTable(self.words, self.pieces)
+        row_of = self._table.__getitem__
+        rows: list[int] = []
+        ends = [0]  # of documents, counted in tokens
+        for text in texts:
+            rows += map(row_of, tokenize(text, self.words_config))
+            rows.append(END_ROW)
+            ends.append(len(rows))
+        words, pieces = self._table.take(np.array(rows, np.int32))
+        return Ragged(words.values, words.offsets[ends]), Ragged(
+            pieces.values, pieces.offsets[ends]
+        )
+
+
+class TokenTable(dict[str, int]):
+    """The row of each token met so far; a row has a word number (or none) and piece numbers.
+
+    Row 0 is the end of sequence, a token with a word number and no pieces.
+    """
+
+    def __init__(self, words: Words, pieces: Pieces) -> None:
+        super().__init__({END_TOKEN: END_ROW})
+        self._words = ragged([[END]])
+        self._pieces = ragged([[]])
+        self._number = words.numbers.get
+        self._cut = pieces.encode
+        self._new: list[str] = []
+
+    def __missing__(self, token: str) -> int:
+        row = self[token] = len(self)
+        self._new.append(token)
+        return row
+
+    def take(self, rows: np.ndarray) -> tuple[Ragged, Ragged]:
+        """The word numbers and the piece numbers of these rows, new tokens among them."""
+        if self._new:
+            numbers = [
+                [] if number is None else [number] for number in map(self._number, self._new)
+            ]
+            self._words = concatenate([self._words, ragged(numbers)])
+            self._pieces = concatenate([self._pieces, ragged(self._cut(self._new))])
+            self._new = []
+        return self._words.take(rows), self._pieces.take(rows)
+
+
+def learn_vocabularies(
+    chunks: Iterable[Sequence[str]], words_config: WordsConfig, pieces_config: PiecesConfig
+) -> tuple[Encoder, int]:
+    """Learn words and pieces in one pass over a stream; also the number of documents in it."""
+    counter = WordCounter(words_config)
+    for texts in chunks:
+        counter.add(texts)
+    pieces = Pieces.from_counts(counter, pieces_config)
+    return Encoder(words_config, Words.from_counts(counter), pieces), counter.documents
+
+
+def _batches(texts: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Cut texts where `BATCH_CHARACTERS` are reached."""
+    start = characters = 0
+    for stop, text in enumerate(texts, start=1):
+        characters += len(text)
+        if characters >= BATCH_CHARACTERS or stop == len(texts):
+            yield texts[start:stop]
+            start, characters = stop, 0

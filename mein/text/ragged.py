@@ -1,0 +1,62 @@
+"""Rows of different lengths, laid end to end in one array."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+
+@dataclass(frozen=True, eq=False)
+class Ragged:
+    """Row i is `values[offsets[i] : offsets[i + 1]]`; `offsets` (n + 1,) are int64."""
+
+    values: np.ndarray
+    offsets: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """How long each row is (n,)."""
+        return np.diff(self.offsets)
+
+    def take(self, indices: np.ndarray) -> "Ragged":
+        """These rows, in this order.
+
+        >>> ragged([[5], [], [6, 7]]).take(np.array([2, 0, 2])).to_lists()
+        [[6, 7], [5], [6, 7]]
+        """
+        starts = self.offsets[:-1][indices]
+        lengths = self.offsets[1:][indices] - starts
+        offsets = offsets_of(lengths)
+        source = np.repeat(starts - offsets[:-1], lengths)
+        source += np.arange(len(source))
+        return Ragged(self.values[source], offsets)
+
+    def to_lists(self) -> list[list[int]]:
+        """The rows as lists."""
+        values, offsets = self.values.tolist(), self.offsets.tolist()
+        return [values[start:stop] for start, stop in pairwise(offsets)]
+
+
+def ragged(rows: Sequence[Sequence[int]]) -> Ragged:
+    """Lay lists of integers end to end."""
+    values = np.array([value for row in rows for value in row], np.int32)
+    return Ragged(values, offsets_of([len(row) for row in rows]))
+
+
+def concatenate(parts: Iterable[Ragged]) -> Ragged:
+    """The rows of all parts, one after another; their offsets start at 0."""
+    parts = list(parts) or [ragged([])]
+    values = [part.values[part.offsets[0] : part.offsets[-1]] for part in parts]
+    lengths = [part.lengths for part in parts]
+    return Ragged(np.concatenate(values), offsets_of(np.concatenate(lengths)))
+
+
+def offsets_of(lengths: Sequence[int] | np.ndarray) -> np.ndarray:
+    """Where rows of these lengths start, and where the last one ends (n + 1,)."""
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets

@@ -1,0 +1,129 @@
+"""The encoder: both vocabularies in one pass over a text, the same as each alone."""
+
+import pickle
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mein.errors import InputError
+from mein.text import encoder as encoder_module
+from mein.text.encoder import Encoder, learn_vocabularies
+from mein.text.pieces import PiecesConfig
+from mein.text.ragged import Ragged, concatenate, ragged
+from mein.text.words import END, WordsConfig, tokenize
+
+TEXTS = ["The battery died.", "The battery lasts a week!<br />", "", "No battery lasts"]
+PIECES = PiecesConfig(vocabulary_size=60, min_count=1)
+
+
+def learn(texts: list[str]) -> Encoder:
+    return learn_vocabularies([texts], WordsConfig(), PIECES)[0]
+
+
+ENCODER = learn(TEXTS)
+
+
+def plainly(encoder: Encoder, text: str) -> tuple[list[int], list[int]]:
+    """What `encode` gives for a text, by its definition."""
+    tokens = tokenize(text, encoder.words_config)
+    return encoder.words.encode(tokens), encoder.pieces.encode([" ".join(tokens)])[0]
+
+
+@given(st.lists(st.text(alphabet="TheBatrydisw ☃.▁!\ud800\x00\n", max_size=60), max_size=5))
+def test_remembering_tokens_changes_nothing(texts: list[str]) -> None:
+    words, pieces = ENCODER.encode(texts)
+    assert list(zip(words, pieces, strict=True)) == [plainly(ENCODER, text) for text in texts]
+
+
+@pytest.mark.parametrize(("name", "value"), [("BATCH_CHARACTERS", 1), ("TABLE_TOKENS", 2)])
+def test_the_size_of_a_batch_and_of_the_table_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: int
+) -> None:
+    expected = learn(TEXTS).encode(TEXTS)
+    monkeypatch.setattr(encoder_module, name, value)
+    encoder = learn(TEXTS)
+    assert encoder.encode(TEXTS) == expected
+    assert encoder.encode(TEXTS) == expected
+
+
+def test_the_table_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encoder_module, "BATCH_CHARACTERS", 1)
+    monkeypatch.setattr(encoder_module, "TABLE_TOKENS", 10)
+    encoder = learn(TEXTS)
+    for i in range(100):
+        encoder.encode([f"a{i} b{i}", f"c{i}"])
+        assert len(encoder._table) <= 12
+
+
+def test_an_empty_document_is_an_end_without_pieces() -> None:
+    assert ENCODER.encode(["", " \n"]) == ([[END], [END]], [[], []])
+    assert ENCODER.encode([]) == ([], [])
+
+
+def test_a_stream_is_learned_chunk_by_chunk_and_counted() -> None:
+    def chunks() -> Iterator[list[str]]:
+        for text in TEXTS:
+            yield [text]
+
+    encoder, documents = learn_vocabularies(chunks(), WordsConfig(), PIECES)
+    assert documents == len(TEXTS)
+    assert encoder.words.words == ENCODER.words.words
+    assert encoder.pieces.model == ENCODER.pieces.model
+
+
+def test_a_corpus_without_words_is_refused() -> None:
+    with pytest.raises(InputError, match="The 0 documents hold no word"):
+        learn([])
+
+
+def test_pickling_keeps_the_vocabularies_and_drops_what_was_remembered() -> None:
+    small = len(pickle.dumps(learn(TEXTS)))
+    encoder = learn(TEXTS)
+    encoder.encode([" ".join(f"w{i}" for i in range(1000))])
+    pickled = pickle.dumps(encoder)
+    assert len(pickled) == small
+    assert pickle.loads(pickled).encode(TEXTS) == ENCODER.encode(TEXTS)  # noqa: S301
+
+
+def test_fingerprints_tell_vocabularies_apart() -> None:
+    other_case = learn_vocabularies([TEXTS], WordsConfig(lowercase=False), PIECES)[0]
+    fingerprints = {ENCODER.fingerprint, other_case.fingerprint, learn(TEXTS[1:]).fingerprint}
+    assert len(fingerprints) == 3
+    assert learn(TEXTS).fingerprint == ENCODER.fingerprint
+
+
+def test_threads_may_share_an_encoder() -> None:
+    encoder = learn(TEXTS)
+    texts = [" ".join(f"t{i}{j}" for j in range(50)) for i in range(200)]
+    found: dict[int, tuple[list[list[int]], list[list[int]]]] = {}
+
+    def encode(part: int) -> None:
+        found[part] = encoder.encode(texts[part::4])
+
+    threads = [threading.Thread(target=encode, args=(part,)) for part in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for part in range(4):
+        assert found[part] == learn(TEXTS).encode(texts[part::4])
+
+
+@given(st.lists(st.lists(st.integers(0, 9), max_size=4), max_size=6), st.data())
+def test_rows_are_taken_and_joined_as_in_lists(rows: list[list[int]], data: st.DataObject) -> None:
+    assert ragged(rows).to_lists() == rows
+    chosen = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=9)) if rows else []
+    taken = ragged(rows).take(np.array(chosen, np.int64))
+    assert taken.to_lists() == [rows[i] for i in chosen]
+    assert taken.lengths.tolist() == [len(rows[i]) for i in chosen]
+    assert len(taken) == len(chosen)
+    assert concatenate([ragged(rows), taken]).to_lists() == rows + taken.to_lists()
+
+
+def test_a_part_of_a_larger_array_is_joined_without_the_rest() -> None:
+    middle = Ragged(np.arange(6), np.array([2, 3, 5]))
+    assert concatenate([middle, middle]).to_lists() == [[2], [3, 4], [2], [3, 4]]
