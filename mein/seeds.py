@@ -13,7 +13,7 @@ def derive_seed(seed: int, *names: str | int) -> int:
     >>> derive_seed(0, "dropout", 7) == derive_seed(0, "dropout", 8)
     False
     """
-    digest = hashlib.blake2b(repr((seed, *names)).encode("utf-8"), digest_size=8).digest()
+    digest = hashlib.blake2b(repr((int(seed), *names)).encode("utf-8"), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1
 
 

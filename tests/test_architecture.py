@@ -22,14 +22,13 @@ FLOORS = [
     {"experts", "imitators"},
     {"mixture"},
     {"inference"},
-    {"training"},
-    {"evaluation"},
+    {"training", "evaluation"},
     {"config"},
     {"model"},
     {"prepare"},
     {"run"},
     {"judge"},
-    {"explain"},
+    {"explain", "predict", "bench"},
     {"report"},
     {"experiments"},
     {"api"},
@@ -132,9 +131,7 @@ def unnamed_encodings(room: str, source: str) -> list[str]:
         for node in ast.walk(ast.parse(source))
         if isinstance(node, ast.Call)
         and opens_text(node)
-        and not any(
-            k.arg == "encoding" and ast.unparse(k.value) == "'utf-8'" for k in node.keywords
-        )
+        and not any(k.arg == "encoding" and ast.unparse(k.value) == "'utf-8'" for k in node.keywords)
     ]
 
 

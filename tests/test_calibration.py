@@ -25,9 +25,7 @@ def loss_at(logits: NDArray[np.float64], labels: NDArray[np.int64], temperature:
     return total / len(labels)
 
 
-def draw(
-    seed: int, n: int, classes: int, scale: float
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+def draw(seed: int, n: int, classes: int, scale: float) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Logits and labels drawn from their softmax: their temperature is 1."""
     generator = np.random.default_rng(seed)
     logits = generator.normal(size=(n, classes)) * scale

@@ -45,9 +45,7 @@ def test_scores_equal_those_of_scikit_learn(seed: int) -> None:
     scores, predicted = evaluate(log_probs, labels), log_probs.argmax(axis=1)
     accuracy = sklearn_metrics.accuracy_score(labels, predicted)
     assert scores.error == pytest.approx(100 * (1 - accuracy))
-    assert scores.macro_f1 == pytest.approx(
-        sklearn_metrics.f1_score(labels, predicted, average="macro")
-    )
+    assert scores.macro_f1 == pytest.approx(sklearn_metrics.f1_score(labels, predicted, average="macro"))
     assert scores.log_loss == pytest.approx(sklearn_metrics.log_loss(labels, np.exp(log_probs)))
 
 

@@ -50,9 +50,7 @@ def tfidf_baseline(
     return _with_absent_classes(log_softmax(logits, axis=1), model.classes_, prior)
 
 
-def _prior(
-    labels: NDArray[np.integer], classes: int, weight: NDArray[np.floating]
-) -> NDArray[np.float64]:
+def _prior(labels: NDArray[np.integer], classes: int, weight: NDArray[np.floating]) -> NDArray[np.float64]:
     """The share of each class, one document added to each so that none is 0."""
     counts = np.bincount(labels, weights=weight, minlength=classes) + 1
     share: NDArray[np.float64] = counts / counts.sum()

@@ -61,9 +61,7 @@ def fit_temperature(logits: NDArray[np.floating], labels: NDArray[np.integer]) -
     return math.exp(found.x) if found.fun < cost(0.0) else 1.0
 
 
-def reliability(
-    log_probs: NDArray[np.float64], labels: NDArray[np.integer], bins: int = BINS
-) -> Reliability:
+def reliability(log_probs: NDArray[np.float64], labels: NDArray[np.integer], bins: int = BINS) -> Reliability:
     """Mean confidence and accuracy of the predicted class, by confidence.
 
     Bin b holds the confidences in (b / bins, (b + 1) / bins].

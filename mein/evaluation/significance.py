@@ -64,9 +64,7 @@ def paired_bootstrap(
     generator = numpy_generator(seed, "paired bootstrap")
     resampled = generator.multinomial(n, counts / n, size=samples) @ outcomes
     low, high = np.quantile(resampled, [0.025, 0.975]) * scale
-    return BootstrapResult(
-        float(gain.sum() * scale), float(low), float(high), _two_sided(resampled)
-    )
+    return BootstrapResult(float(gain.sum() * scale), float(low), float(high), _two_sided(resampled))
 
 
 def wilson_interval(error: float, documents: int) -> tuple[float, float]:

@@ -1,0 +1,68 @@
+"""A corpus: where the labelled, unlabelled, dev and test documents of a run come from."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from mein.data.readers import ColumnsConfig, Documents, Label, read_documents
+
+Source = Callable[[], Iterator[Documents]]  # a stream that can be read again from its start
+CHUNK_DOCUMENTS = 1_000
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """The parts of a corpus; the labelled one must be there."""
+
+    labeled: Source
+    unlabeled: Source | None = None
+    dev: Source | None = None
+    test: Source | None = None
+    names: dict[str, str] = field(default_factory=dict)
+    """What to call each part in messages: its path, usually."""
+    sample_weight: np.ndarray | None = None
+    """A weight for each labelled document."""
+
+
+def corpus_of_files(
+    labeled: str, unlabeled: str | None, dev: str | None, test: str | None, columns: ColumnsConfig
+) -> Corpus:
+    """The corpus whose parts are files, folders or URLs."""
+
+    def source(path: str | None, is_labeled: bool) -> Source | None:
+        if path is None:
+            return None
+        return lambda: read_documents(path, columns, labeled=is_labeled)
+
+    paths = {"labeled": labeled, "unlabeled": unlabeled, "dev": dev, "test": test}
+    sources = {part: source(path, part != "unlabeled") for part, path in paths.items()}
+    names = {part: path for part, path in paths.items() if path is not None}
+    return Corpus(names=names, **sources)  # type: ignore[arg-type]
+
+
+def source_of_lists(texts: Sequence[str], labels: Sequence[Label] | None = None) -> Source:
+    """A source over documents that are already in memory."""
+
+    def read() -> Iterator[Documents]:
+        for start in range(0, len(texts), CHUNK_DOCUMENTS):
+            part = slice(start, start + CHUNK_DOCUMENTS)
+            yield Documents(list(texts[part]), None if labels is None else list(labels[part]))
+
+    return read
+
+
+def read_all(source: Source) -> tuple[list[str], list[Label]]:
+    """All texts and labels of a labelled source, which is small."""
+    texts: list[str] = []
+    labels: list[Label] = []
+    for chunk in source():
+        texts.extend(chunk.texts)
+        labels.extend(chunk.labels if chunk.labels is not None else ())
+    return texts, labels
+
+
+def in_chunks(texts: Sequence[str]) -> Iterable[Sequence[str]]:
+    """The texts, some at a time."""
+    for start in range(0, len(texts), CHUNK_DOCUMENTS):
+        yield texts[start : start + CHUNK_DOCUMENTS]

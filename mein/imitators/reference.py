@@ -1,0 +1,89 @@
+"""The imitators' equations, plainly: the truth that faster paths are tested against."""
+
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional
+
+from mein.settings import Settings
+
+
+class ImitatorsConfig(Settings):
+    """The imitators' windows and sizes; the defaults are the paper's."""
+
+    windows: tuple[Annotated[int, Field(ge=0)], ...] = (1, 2, 3, 4)
+    """c_i of each imitator: it sees 2 c + 1 pieces at a time."""
+    embedding_dim: int = 512
+    """The size of a piece's embedding."""
+    channels: int = 512
+    """N, the number of convolution channels of each imitator."""
+    shares_embedding: bool = True
+    """Whether all imitators look pieces up in one table."""
+    leaky_slope: float = 0.2
+    """Slope of the leaky ReLU below zero (Chainer's default, which the authors used)."""
+
+
+class Imitators(nn.Module):
+    """p_ij = softmax(W'_i o_ij + b'_i),  o_ij = LeakyReLU(conv_i(x_{j-c} .. x_{j+c}))     (equation 8)
+
+    I: imitators, D: embedding size, N: channels, S: positions of a packed stream, Y: classes.
+    """
+
+    def __init__(self, config: ImitatorsConfig, vocabulary_size: int, classes: int) -> None:
+        super().__init__()
+        D, N = config.embedding_dim, config.channels
+        self.windows = config.windows
+        self.leaky_slope = config.leaky_slope
+        tables = 1 if config.shares_embedding else len(self.windows)
+        self.embeddings = nn.ModuleList(
+            nn.Embedding(vocabulary_size, D, padding_idx=0) for _ in range(tables)
+        )
+        self.convolutions = nn.ModuleList(nn.Conv1d(D, N, 2 * c + 1, padding=c) for c in self.windows)
+        self.outputs = nn.ModuleList(nn.Linear(N, classes) for _ in self.windows)
+
+    @property
+    def gap(self) -> int:
+        """How many zeros must lie between documents of a stream, so that no window sees two."""
+        return max(self.windows, default=0)
+
+    def forward(self, pieces: Tensor) -> Tensor:
+        """log p_ij (I, S, Y) at every position of a packed stream of pieces (S,)."""
+        return torch.stack([self._one(i, pieces) for i in range(len(self.windows))])
+
+    def _one(self, i: int, pieces: Tensor) -> Tensor:
+        embedded = self.embeddings[i % len(self.embeddings)](pieces)  # (S, D)
+        convolved = self.convolutions[i](embedded.T[None])[0].T  # (S, N)
+        o = functional.leaky_relu(convolved, self.leaky_slope)
+        return functional.log_softmax(self.outputs[i](o), dim=-1)  # Eq. 8
+
+
+def average_windows(window_log_probs: Tensor, document: Tensor, lengths: Tensor) -> Tensor:
+    """alpha_i = log(1/J sum_j p_ij) (I, B, Y), in log space.                     (equation 7)
+
+    window_log_probs (I, S, Y); document (S,): rows in 0..B-1, B in a gap; lengths (B,): J.
+    A document without pieces has no evidence: its alpha is uniform, log 1/Y.
+    """
+    I, _, Y = window_log_probs.shape
+    B = len(lengths)
+    rows = document[None, :, None].expand_as(window_log_probs)
+    top = window_log_probs.new_full((I, B + 1, Y), -torch.inf)
+    top = top.scatter_reduce(1, rows, window_log_probs.detach(), "amax")
+    shifted = torch.exp(window_log_probs - top.gather(1, rows))
+    total = window_log_probs.new_zeros(I, B + 1, Y).index_add(1, document, shifted)
+    J = lengths.to(window_log_probs.dtype)[None, :, None]
+    alpha = torch.log(total[:, :B]) + top[:, :B] - torch.log(J)  # Eq. 7
+    uniform = torch.full_like(alpha, -torch.log(torch.tensor(float(Y))).item())
+    return torch.where(lengths[None, :, None] > 0, alpha, uniform)
+
+
+def imitation_loss(expert_probs: Tensor, window_log_probs: Tensor, document: Tensor) -> Tensor:
+    """sum_i sum_j KL(p || p_ij), averaged over documents, up to the expert's entropy.
+
+    Equations 11 and 12. expert_probs (B, Y); window_log_probs (I, S, Y); document (S,).
+    """
+    B = len(expert_probs)
+    targets = torch.cat([expert_probs, torch.zeros_like(expert_probs[:1])])  # a gap asks nothing
+    p = targets[document]  # (S, Y)
+    return -(p * window_log_probs).sum() / B  # Eqs. 11, 12

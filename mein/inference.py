@@ -1,0 +1,62 @@
+"""Frozen networks over many documents: the expert's logits and the imitators' alpha, batch by batch."""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+
+import numpy as np
+import torch
+from torch import nn
+
+from mein.experts.lstm import LSTMExpert
+from mein.imitators.reference import Imitators, average_windows
+from mein.text.batches import by_tokens, pack_pieces, pad_words
+from mein.text.ragged import Ragged
+
+BATCH_TOKENS = 16_384  # tokens in flight: large enough to keep cores busy, small beside the networks
+
+
+def choose_device(name: str) -> torch.device:
+    """The device with this name; "auto" is a GPU where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device(name)
+
+
+def device_of(network: nn.Module) -> torch.device:
+    """Where a network's parameters lie."""
+    return next(network.parameters()).device
+
+
+def fast_precision(device: torch.device) -> AbstractContextManager[object]:
+    """bfloat16 matrix products on a GPU; float32 on a CPU, where bfloat16 may not even run."""
+    return torch.autocast("cuda", torch.bfloat16) if device.type == "cuda" else nullcontext()
+
+
+@torch.no_grad()
+def expert_logits(expert: LSTMExpert, words: Ragged) -> np.ndarray:
+    """z (n, Y), float32, in the documents' order; documents of like length share a batch."""
+    device = device_of(expert)
+    logits = np.zeros((len(words), expert.output.out_features), dtype=np.float32)
+    for rows in _by_length(words.lengths):
+        batch = pad_words(words.take(rows), device)
+        with fast_precision(device):
+            logits[rows] = expert(batch.words, batch.lengths).float().cpu().numpy()
+    return logits
+
+
+@torch.no_grad()
+def imitator_alpha(imitators: Imitators, pieces: Ragged, classes: int) -> np.ndarray:
+    """alpha (I, n, Y), float32, in the documents' order."""
+    alpha = np.zeros((len(imitators.windows), len(pieces), classes), dtype=np.float32)
+    if not imitators.windows:
+        return alpha
+    device = device_of(imitators)
+    for rows in by_tokens(pieces.lengths, np.arange(len(pieces)), BATCH_TOKENS, None):
+        batch = pack_pieces(pieces.take(rows), imitators.gap, device)
+        averaged = average_windows(imitators(batch.pieces), batch.document, batch.lengths)
+        alpha[:, rows] = averaged.float().cpu().numpy()
+    return alpha
+
+
+def _by_length(lengths: np.ndarray) -> Iterator[np.ndarray]:
+    yield from by_tokens(lengths, np.argsort(lengths, kind="stable"), BATCH_TOKENS, None)

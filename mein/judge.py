@@ -1,0 +1,125 @@
+"""How a run's classifier, and everything it is compared with, does on labelled documents."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from mein.config import Config
+from mein.data.corpus import Corpus, read_all
+from mein.evaluation.baseline import tfidf_baseline
+from mein.evaluation.table import (
+    CLOSED_GATES,
+    EXPERT,
+    IMITATORS_ALONE,
+    MIXTURE,
+    RANDOM_VECTORS,
+    TFIDF,
+    Row,
+    compare,
+    headline,
+)
+from mein.files import atomic_path
+from mein.inference import choose_device
+from mein.mixture import random_alpha
+from mein.model import Encoded, Model, load_variant, mixed_logits
+from mein.prepare import LabeledTexts
+from mein.progress import Reporter
+from mein.run import Run, train_run
+from mein.training.folder import RunFolder
+
+VARIANTS = {"expert": EXPERT, "closed": CLOSED_GATES, "random": RANDOM_VECTORS}
+
+
+def train_and_judge(
+    config: Config, corpus: Corpus, path: Path, reporter: Reporter, resume: bool = False
+) -> list[Row]:
+    """Train in the folder `path`, then read the test labels, once, and leave the verdict there."""
+    folder = RunFolder(path)
+    with folder.held():
+        run = train_run(config, corpus, folder, reporter, resume)
+        part, texts, ids = _judged_part(run)
+        with run.timed("judging"):
+            systems = log_probs_of_all(folder, config, texts, run.labeled)
+        rows = compare(ids, systems, seed=config.seed)
+        if not folder.is_done:
+            _write_predictions(folder / "predictions.parquet", ids, systems)
+            folder.rewind("verdict", 0)
+            for row in rows:
+                folder.record("verdict", part=part, **_plain(row))
+            folder.record("verdict", headline=headline(rows))
+            folder.write_json("done", {})
+        return rows
+
+
+def log_probs_of_all(
+    folder: RunFolder, config: Config, texts: Sequence[str], labeled: LabeledTexts | None
+) -> dict[str, np.ndarray]:
+    """log p(y | X) (n, Y) of every system of a run, in the order of its table.
+
+    The baseline needs the labelled texts, and is left out without them.
+    """
+    device = choose_device(config.runtime.device)
+    mixture = load_variant(folder, config, "mixture", device)
+    documents = mixture.encode(texts)
+    alpha = mixture.alpha(documents)
+    found: dict[str, np.ndarray] = {}
+    if labeled is not None:
+        found[TFIDF] = tfidf_baseline(
+            labeled.train_texts,
+            labeled.train_ids,
+            texts,
+            len(labeled.labels.classes),
+            labeled.train_weights,
+        )
+    for name, title in VARIANTS.items():
+        if (folder / f"{name}.safetensors").exists():
+            model = load_variant(folder, config, name, device)
+            seen = _noise(config, alpha) if name == "random" else alpha
+            found[title] = _log_probs(model, documents, seen)
+    if len(alpha):
+        together = alpha.astype(np.float64).sum(0)
+        found[IMITATORS_ALONE] = mixture.calibrated(documents, together, mixture.imitator_temperature)
+    found[MIXTURE] = _log_probs(mixture, documents, alpha)
+    return found
+
+
+def _judged_part(run: Run) -> tuple[str, list[str], np.ndarray]:
+    """The test documents; where there are none, dev, on which everything was chosen."""
+    if run.corpus.test is None:
+        return "dev", run.labeled.dev_texts, run.labeled.dev_ids
+    texts, values = read_all(run.corpus.test)
+    name = run.corpus.names.get("test", "the test documents")
+    return "test", texts, run.labeled.labels.encode(values, name)
+
+
+def _log_probs(model: Model, documents: Encoded, alpha: np.ndarray) -> np.ndarray:
+    logits = mixed_logits(model.expert_logits(documents), alpha, model.gates)
+    return model.calibrated(documents, logits, model.temperature)
+
+
+def _noise(config: Config, alpha: np.ndarray) -> np.ndarray:
+    I, n, Y = alpha.shape
+    return random_alpha(I, n, Y, config.seed, "test")
+
+
+def _plain(row: Row) -> dict[str, object]:
+    return {
+        "system": row.name,
+        **row.scores.to_dict(),
+        "interval": row.interval,
+        "p_value": row.p_value,
+        "difference": None if row.difference is None else vars(row.difference),
+    }
+
+
+def _write_predictions(path: Path, ids: np.ndarray, systems: dict[str, np.ndarray]) -> None:
+    """One row a document: its label's id, and log p(y | X) of each system as a list."""
+    columns: dict[str, pa.Array] = {"label": pa.array(ids)}
+    for name, log_probs in systems.items():
+        flat = pa.array(log_probs.astype(np.float32).ravel())
+        columns[name] = pa.FixedSizeListArray.from_arrays(flat, log_probs.shape[1])
+    with atomic_path(path) as temporary:
+        pq.write_table(pa.table(columns), temporary)

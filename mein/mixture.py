@@ -1,0 +1,57 @@
+"""The mixture z' = z + sum_i g_i alpha_i (equations 5 and 6), its gates, and its controls."""
+
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from mein.seeds import numpy_generator
+from mein.settings import Settings
+
+
+class MixtureConfig(Settings):
+    """How the imitators' evidence is added to the expert's."""
+
+    gates: Literal["free", "sigmoid"] = "free"
+    """free: g = softplus(lam), fitted on dev first; sigmoid: g in (0, 1), as in the paper."""
+
+
+class Gates(nn.Module):
+    """g_i for each imitator: sigma(lam_i) as in the paper, or softplus(lam_i), which has no ceiling.
+
+    `lam` is the paper's lambda (a keyword in Python).
+    """
+
+    def __init__(self, config: MixtureConfig, imitators: int) -> None:
+        super().__init__()
+        self.kind = config.gates
+        self.lam = nn.Parameter(torch.zeros(imitators))
+
+    @torch.no_grad()
+    def set(self, gates: np.ndarray) -> None:
+        """Give free gates (I,) these values, each above zero: lam = log(exp(g) - 1)."""
+        g = torch.from_numpy(gates)
+        self.lam.copy_(g + torch.log(-torch.expm1(-g)))
+
+    def forward(self) -> Tensor:
+        """g (I,)."""
+        return torch.sigmoid(self.lam) if self.kind == "sigmoid" else functional.softplus(self.lam)
+
+
+def mix(logits: Tensor, alpha: Tensor, gates: Tensor) -> Tensor:
+    """z' (B, Y) from z (B, Y), alpha (I, B, Y) and gates (I,). With gates of zero, z' is z, bit for bit."""
+    return logits + torch.einsum("i,iby->by", gates, alpha)  # Eq. 6
+
+
+def supervised_loss(logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
+    """-log p(y | X), averaged with the documents' weights: equation 4 from z, equation 13 from z'."""
+    losses = functional.cross_entropy(logits, labels, reduction="none")
+    return (weights * losses).sum() / weights.sum()
+
+
+def random_alpha(imitators: int, documents: int, classes: int, seed: int, part: str) -> np.ndarray:
+    """The paper's control "IMN (Random)": log-softmax of N(0, 1) vectors, drawn once a document."""
+    noise = numpy_generator(seed, "random vectors", part).standard_normal((imitators, documents, classes))
+    return torch.log_softmax(torch.from_numpy(noise), dim=-1).to(torch.float32).numpy()

@@ -1,0 +1,177 @@
+"""Before Algorithm 1: from documents to vocabularies and encoded parts in the run folder."""
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+
+from mein.config import Config
+from mein.data.corpus import Corpus, in_chunks, read_all
+from mein.data.labels import Labels
+from mein.data.splits import fingerprints, split_dev
+from mein.model import load_encoder
+from mein.progress import Reporter
+from mein.seeds import derive_seed, numpy_generator
+from mein.text.encoder import Encoder, learn_vocabularies
+from mein.text.store import write_store
+from mein.training.folder import RunFolder
+
+SHARD_DOCUMENTS = 10_000
+HELD_OUT_DOCUMENTS = 2_000  # unlabelled documents on which stage 2 is judged, a tenth at most
+
+
+@dataclass(frozen=True)
+class LabeledTexts:
+    """The labelled documents of a run, split, with label ids and weights."""
+
+    labels: Labels
+    train_texts: list[str]
+    train_ids: np.ndarray
+    train_weights: np.ndarray
+    dev_texts: list[str]
+    dev_ids: np.ndarray
+
+
+def read_labeled(config: Config, corpus: Corpus) -> LabeledTexts:
+    """Read the labels, check them, and keep some of them for choosing."""
+    name = corpus.names.get("labeled", "the labelled documents")
+    texts, values = read_all(corpus.labeled)
+    labels = Labels.from_values(values, name)
+    ids = labels.encode(values, name)
+    if corpus.dev is not None:
+        train_rows = np.arange(len(ids))
+        dev_texts, dev_values = read_all(corpus.dev)
+        dev_ids = labels.encode(dev_values, corpus.names.get("dev", "the dev documents"))
+    else:
+        train_rows, dev_rows = split_dev(ids, config.dev_fraction, derive_seed(config.seed, "dev"))
+        dev_texts, dev_ids = [texts[i] for i in dev_rows], ids[dev_rows]
+    weights = np.ones(len(ids)) if corpus.sample_weight is None else corpus.sample_weight
+    weights = weights * _class_weights(config, ids[train_rows], len(labels.classes))[ids]
+    train_weights = weights[train_rows].astype(np.float32)
+    train_texts = [texts[i] for i in train_rows]
+    return LabeledTexts(labels, train_texts, ids[train_rows], train_weights, dev_texts, dev_ids)
+
+
+def _class_weights(config: Config, train_ids: np.ndarray, classes: int) -> np.ndarray:
+    if config.class_weight is None:
+        return np.ones(classes)
+    counts = np.bincount(train_ids, minlength=classes)
+    return len(train_ids) / (classes * np.maximum(counts, 1))
+
+
+class UnlabeledTexts:
+    """The unlabelled documents as a stream that can be read again, less those of the test set."""
+
+    def __init__(self, config: Config, corpus: Corpus) -> None:
+        self.source = corpus.unlabeled
+        self.removed = 0
+        """How many documents the last whole reading left out."""
+        self.in_test = np.zeros(0, dtype=np.uint64)
+        if corpus.test is not None and corpus.unlabeled is not None and config.removes_test_overlap:
+            prints = [fingerprints(chunk.texts) for chunk in corpus.test()]
+            found = np.unique(np.concatenate(prints)) if prints else self.in_test
+            self.in_test = found[found != 0]  # 0 is the empty document, which betrays nothing
+
+    def __iter__(self) -> Iterator[list[str]]:
+        self.removed = 0
+        for chunk in () if self.source is None else self.source():
+            texts = chunk.texts
+            if len(self.in_test):
+                is_known = np.isin(fingerprints(texts), self.in_test)
+                self.removed += int(is_known.sum())
+                texts = [text for text, known in zip(texts, is_known, strict=True) if not known]
+            yield texts
+
+
+def prepare(
+    config: Config, corpus: Corpus, labeled: LabeledTexts, folder: RunFolder, reporter: Reporter
+) -> dict[str, int]:
+    """Leave words.txt, pieces.model, labels.json and the stores in the folder; skip what is there.
+
+    Returns how many documents each part holds.
+    """
+    if (folder / "prepared.json").exists():
+        return folder.read_json("prepared.json")
+    unlabeled = UnlabeledTexts(config, corpus)
+    encoder, documents = _vocabularies(config, labeled, unlabeled, folder, reporter)
+    prior = np.bincount(labeled.train_ids, minlength=len(labeled.labels.classes))
+    folder.write_json(
+        "labels.json",
+        {"classes": list(labeled.labels.classes), "prior": (prior / prior.sum()).tolist()},
+    )
+    counts = {"train": len(labeled.train_texts), "dev": len(labeled.dev_texts)}
+    for part, texts in (("train", labeled.train_texts), ("dev", labeled.dev_texts)):
+        one_shard = max(1, len(texts))
+        write_store(
+            folder / f"encoded/{part}",
+            encoder,
+            in_chunks(texts),
+            shard_documents=one_shard,
+            workers=1,
+        )
+    if documents:
+        counts |= _encode_unlabeled(config, folder, encoder, unlabeled, documents, reporter)
+    counts["removed"] = unlabeled.removed
+    folder.write_json("prepared.json", counts)
+    return counts
+
+
+def _vocabularies(
+    config: Config,
+    labeled: LabeledTexts,
+    unlabeled: UnlabeledTexts,
+    folder: RunFolder,
+    reporter: Reporter,
+) -> tuple[Encoder, int]:
+    """Learn both vocabularies from train and unlabelled text; also the number of the latter."""
+    if (folder / "vocabularies.json").exists():
+        documents = folder.read_json("vocabularies.json")["unlabeled"]
+        return load_encoder(config, folder), documents
+    reporter.say("Learning the vocabularies ...")
+    texts = chain(in_chunks(labeled.train_texts), unlabeled)
+    encoder, seen = learn_vocabularies(texts, config.words, config.pieces)
+    encoder.words.save(folder / "words.txt")
+    encoder.pieces.save(folder / "pieces.model")
+    documents = seen - len(labeled.train_texts)
+    folder.write_json(
+        "vocabularies.json",
+        {"words": encoder.words.size, "pieces": encoder.pieces.size, "unlabeled": documents},
+    )
+    return encoder, documents
+
+
+def _encode_unlabeled(
+    config: Config,
+    folder: RunFolder,
+    encoder: Encoder,
+    unlabeled: Iterable[Sequence[str]],
+    documents: int,
+    reporter: Reporter,
+) -> dict[str, int]:
+    """Encode the unlabelled text into two stores: what imitators learn from, and what they are judged on."""
+    share = min(0.1, HELD_OUT_DOCUMENTS / documents)
+    workers = config.runtime.workers or os.cpu_count() or 1
+
+    def chosen(held_out: bool) -> Iterator[list[str]]:
+        draws = numpy_generator(config.seed, "held out")
+        for chunk in unlabeled:
+            is_held_out = draws.random(len(chunk)) < share
+            kept = [t for t, out in zip(chunk, is_held_out, strict=True) if out == held_out]
+            task.advance(len(kept))
+            yield kept
+
+    counts = {}
+    with reporter.task("encoding", documents) as task:
+        for part in ("held_out", "unlabeled"):
+            counts[part] = len(
+                write_store(
+                    folder / f"encoded/{part}",
+                    encoder,
+                    chosen(part == "held_out"),
+                    shard_documents=SHARD_DOCUMENTS,
+                    workers=workers,
+                )
+            )
+    return counts

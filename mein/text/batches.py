@@ -1,0 +1,89 @@
+"""Batches: padded and bucketed by length for experts, packed end to end for imitators."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mein.text.ragged import Ragged
+
+BUCKET_BATCHES = 50  # documents are sorted by length inside runs of this many batches
+
+
+@dataclass(frozen=True)
+class WordBatch:
+    """Documents for an expert: `words` (B, T), padded with 0 at the end; `lengths` (B,), on the CPU."""
+
+    words: Tensor
+    lengths: Tensor
+
+
+@dataclass(frozen=True)
+class PieceBatch:
+    """Documents for imitators, laid end to end with `gap` zeros before, between and after them.
+
+    `pieces` (S,); `document` (S,): the row in the batch that a position belongs to, B in a gap;
+    `lengths` (B,): J, the number of real positions of each document.
+    """
+
+    pieces: Tensor
+    document: Tensor
+    lengths: Tensor
+
+
+def pad_words(words: Ragged, device: torch.device) -> WordBatch:
+    """Pad documents, each of one word or more, with zeros to the longest."""
+    lengths = words.lengths.astype(np.int64)
+    padded = np.zeros((len(words), int(lengths.max())), dtype=np.int64)
+    padded[np.arange(padded.shape[1]) < lengths[:, None]] = words.values[words.offsets[0] : words.offsets[-1]]
+    return WordBatch(torch.from_numpy(padded).to(device), torch.from_numpy(lengths))
+
+
+def pack_pieces(pieces: Ragged, gap: int, device: torch.device) -> PieceBatch:
+    """Lay documents end to end, `gap` zero pieces around each, so that no window sees two of them.
+
+    >>> batch = pack_pieces(Ragged(np.array([5, 6, 7]), np.array([0, 2, 3])), 1, torch.device("cpu"))
+    >>> batch.pieces.tolist(), batch.document.tolist()
+    ([0, 5, 6, 0, 7, 0], [2, 0, 0, 2, 1, 2])
+    """
+    B = len(pieces)
+    row = np.repeat(np.arange(B), pieces.lengths)
+    position = np.arange(len(row)) + gap * (row + 1)
+    stream = np.zeros(len(row) + gap * (B + 1), dtype=np.int64)
+    document = np.full(len(stream), B, dtype=np.int64)
+    stream[position] = pieces.values[pieces.offsets[0] : pieces.offsets[-1]]
+    document[position] = row
+    as_tensor = (torch.from_numpy(a).to(device) for a in (stream, document, pieces.lengths))
+    return PieceBatch(*as_tensor)
+
+
+def bucketed(lengths: np.ndarray, batch_size: int, order: np.ndarray) -> list[np.ndarray]:
+    """Cut `order` into batches of documents of like length; the batches keep the order's shuffle."""
+    span = BUCKET_BATCHES * batch_size
+    rank = np.argsort(order)  # where each document stands in the shuffle
+    batches: list[np.ndarray] = []
+    for start in range(0, len(order), span):
+        run = order[start : start + span]
+        run = run[np.argsort(lengths[run], kind="stable")]
+        cut = [run[i : i + batch_size] for i in range(0, len(run), batch_size)]
+        # subtle: the batches must not come shortest first; the rank of a document in each decides
+        batches.extend(sorted(cut, key=lambda batch: int(rank[batch[0]])))
+    return batches
+
+
+def by_tokens(
+    lengths: np.ndarray, order: np.ndarray, tokens: int, documents: int | None
+) -> Iterator[np.ndarray]:
+    """Cut `order` where `tokens` tokens are reached, or, where given, `documents` documents.
+
+    A document counts one token more than it has, so that empty ones do not pile up in one batch.
+    """
+    if documents is not None:
+        starts = np.arange(0, len(order), documents)
+    else:
+        cost = lengths[order] + 1
+        starts = np.flatnonzero(np.diff((np.cumsum(cost) - cost) // tokens, prepend=-1))
+    for start, stop in zip(starts, np.append(starts[1:], len(order)), strict=False):
+        yield order[start:stop]

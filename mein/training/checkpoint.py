@@ -1,0 +1,71 @@
+"""Tensors on disk: safetensors with one JSON object beside them, atomic, checksummed, no pickle."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from mein.errors import RunError
+from mein.files import atomic_path
+
+FORMAT_VERSION = 1  # raised when an older reader could no longer understand the file
+
+
+def save_tensors(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+    """Write tensors and JSON-able facts as one file; it is whole or not there."""
+    plain = {name: tensor.detach().to("cpu").contiguous() for name, tensor in tensors.items()}
+    header = {"version": FORMAT_VERSION, "sha256": _digest(plain), "facts": facts}
+    with atomic_path(path) as temporary:
+        save_file(plain, temporary, metadata={"mein": json.dumps(header)})
+
+
+def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read what `save_tensors` wrote; refuse what is damaged or newer than this version."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            header = json.loads((file.metadata() or {}).get("mein", "null"))
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except FileNotFoundError as problem:
+        raise RunError(f"{path} is missing: this is not a finished run.") from problem
+    except (SafetensorError, ValueError, OSError) as problem:
+        raise _damaged(path) from problem
+    if not isinstance(header, dict):
+        raise _damaged(path)
+    check_version(path, header.get("version"))
+    if header.get("sha256") != _digest(tensors):
+        raise _damaged(path)
+    facts = header["facts"]
+    assert isinstance(facts, dict)
+    return tensors, facts
+
+
+def check_version(path: Path, version: object) -> None:
+    """Refuse a file whose format is newer than this version of mein understands."""
+    if not isinstance(version, int):
+        raise _damaged(path)
+    if version > FORMAT_VERSION:
+        raise RunError(
+            f"{path} has format {version}, but this mein reads up to {FORMAT_VERSION}: "
+            "upgrade mein to use it."
+        )
+
+
+def _damaged(path: Path) -> RunError:
+    return RunError(
+        f"{path} is damaged or was changed by another program: restore it from a copy, "
+        "or remove it and run `mein train --resume` to make it again."
+    )
+
+
+def _digest(tensors: dict[str, Tensor]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.contiguous().flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()

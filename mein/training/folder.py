@@ -1,0 +1,131 @@
+"""The run folder: its names, its owner, its metrics. The only place that writes into it."""
+
+import fcntl
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from mein.errors import RunError
+from mein.files import write_atomically, writing_failed
+from mein.training.checkpoint import FORMAT_VERSION, check_version
+
+
+class RunFolder:
+    """One run on disk. `metrics.jsonl` holds everything that was measured, one JSON object a line."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __truediv__(self, name: str) -> Path:
+        return self.path / name
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the run came to its end."""
+        return (self / "done").exists()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the folder, so that a second run on it refuses to start."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = (self / ".lock").open("w", encoding="utf-8")
+        except OSError as problem:
+            raise writing_failed(self.path, problem) from problem
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as problem:
+                raise RunError(
+                    f"Another process is working in {self.path}: wait for it, or choose another --out."
+                ) from problem
+            yield
+
+    def claim(self, identity: dict[str, Any], resume: bool) -> None:
+        """Make the folder this run's, or check that it already is."""
+        if not (self / "config.json").exists():
+            strangers = sorted(p.name for p in self.path.iterdir() if p.name != ".lock")
+            if strangers:
+                raise RunError(
+                    f"{self.path} exists and is not a run of mein (it holds {strangers[0]!r}): "
+                    "choose an empty folder for --out."
+                )
+            self.write_json("config.json", identity)
+            return
+        found = self.read_json("config.json")
+        if not resume:
+            raise RunError(
+                f"{self.path} already holds a run: choose another --out, or continue it with --resume."
+            )
+        difference = _first_difference(found, json.loads(json.dumps(identity)))
+        if difference is not None:
+            name, old, new = difference
+            raise RunError(
+                f"{self.path} holds another run: its {name} is {old!r}, not {new!r}; "
+                "choose another --out, or resume with the settings that it was started with."
+            )
+
+    def write_json(self, name: str, content: dict[str, Any]) -> None:
+        """Write a small JSON file with the format's version, atomically."""
+        text = json.dumps({"mein": FORMAT_VERSION, **content}, indent=2, ensure_ascii=False)
+        write_atomically(self / name, (text + "\n").encode("utf-8"))
+
+    def read_json(self, name: str) -> dict[str, Any]:
+        """Read what `write_json` wrote, without the version."""
+        path = self / name
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            version = content.pop("mein")
+        except FileNotFoundError as problem:
+            raise RunError(
+                f"{self.path} is not a run of mein: {name} is missing; give the folder that "
+                "`mein train --out` wrote."
+            ) from problem
+        except (ValueError, KeyError, AttributeError, TypeError) as problem:
+            raise RunError(f"{path} is damaged: restore it from a copy.") from problem
+        check_version(path, version)
+        assert isinstance(content, dict)
+        return content
+
+    def record(self, stage: str, **measured: Any) -> None:
+        """Append one line of measurements."""
+        line = json.dumps({"stage": stage, **measured}, ensure_ascii=False)
+        try:
+            with (self / "metrics.jsonl").open("a", encoding="utf-8") as file:
+                file.write(line + "\n")
+        except OSError as problem:
+            raise writing_failed(self / "metrics.jsonl", problem) from problem
+
+    def metrics(self, stage: str | None = None) -> list[dict[str, Any]]:
+        """The measurements, of one stage or all; a last line that was cut by a kill is left out."""
+        path = self / "metrics.jsonl"
+        if not path.exists():
+            return []
+        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+        whole = [json.loads(line) for line in lines[:-1] if line]
+        return [line for line in whole if stage is None or line["stage"] == stage]
+
+    def rewind(self, stage: str, keep: int) -> None:
+        """Forget what a stage recorded after its first `keep` lines, because it will happen again."""
+        kept, seen = [], 0
+        for line in self.metrics():
+            seen += line["stage"] == stage
+            if line["stage"] != stage or seen <= keep:
+                kept.append(json.dumps(line, ensure_ascii=False) + "\n")
+        write_atomically(self / "metrics.jsonl", "".join(kept).encode("utf-8"))
+
+
+def _first_difference(
+    old: dict[str, Any], new: dict[str, Any], prefix: str = ""
+) -> tuple[str, Any, Any] | None:
+    for key in [*old, *(k for k in new if k not in old)]:
+        a, b = old.get(key), new.get(key)
+        if isinstance(a, dict) and isinstance(b, dict):
+            inner = _first_difference(a, b, f"{prefix}{key}.")
+            if inner is not None:
+                return inner
+        elif a != b:
+            return f"{prefix}{key}", a, b
+    return None
