@@ -55,6 +55,13 @@ def find_files(source: Source) -> list[File]:
         raise InputError(f"{name} cannot be read ({error}); check its permissions.") from error
 
 
+def source_name(source: Source) -> str:
+    """What messages call a source."""
+    if isinstance(source, str | os.PathLike):
+        return os.fspath(source)
+    return ", ".join(os.fspath(part) for part in source)
+
+
 def locate(name: str) -> tuple[Any, str]:
     """The file system and the path on it for a local path or a fsspec URL."""
     if "://" not in name:

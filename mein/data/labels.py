@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,7 +29,19 @@ class Labels:
     @classmethod
     def from_values(cls, values: Iterable[object], source: str) -> "Labels":
         """The classes of the training labels, each seen at least twice, at least two of them."""
-        counts, first = count_labels(values, source)
+        counts: Counter[str] = Counter()
+        first: dict[str, Label] = {}
+        for value in values:
+            label = plain_label(value, source)
+            counts[str(label)] += 1
+            first.setdefault(str(label), label)
+        return cls.from_counts(counts, first.values(), source)
+
+    @classmethod
+    def from_counts(
+        cls, counts: Mapping[str, int], classes: Iterable[Label], source: str
+    ) -> "Labels":
+        """These classes, given the number of documents of each by its name."""
         if not counts:
             raise InputError(f"{source} holds no labels; give it labelled documents.")
         if len(counts) == 1:
@@ -44,20 +56,25 @@ class Labels:
                 f"{source} holds one example of {listed(sorted(lonely))}; "
                 "add examples or drop the class."
             )
-        return cls(_in_order(first.values()))
+        return cls(_in_order(classes))
 
     def encode(self, values: Iterable[object], source: str) -> npt.NDArray[np.int64]:
         """The ids of labels; (number of labels,)."""
         ids = {str(label): position for position, label in enumerate(self.classes)}
         names = [str(plain_label(value, source)) for value in values]
-        unseen = Counter(name for name in names if name not in ids)
+        self.refuse_unseen(Counter(names), source)
+        return np.array([ids[name] for name in names], dtype=np.int64)
+
+    def refuse_unseen(self, counts: Mapping[str, int], source: str) -> None:
+        """Raise where a source holds classes that training lacks; counts are by class name."""
+        known = [str(label) for label in self.classes]
+        unseen = sorted(set(counts) - set(known))
         if unseen:
-            counts = ", ".join(f"{name!r} ({unseen[name]} documents)" for name in sorted(unseen))
+            shown = ", ".join(f"{name!r} ({counts[name]} documents)" for name in unseen[:10])
             raise InputError(
-                f"{source} holds {counts}, which training lacks (it knows {listed(list(ids))}); "
+                f"{source} holds {shown}, which training lacks (it knows {listed(known)}); "
                 "add such documents to the training labels or drop them here."
             )
-        return np.array([ids[name] for name in names], dtype=np.int64)
 
     def decode(self, ids: Iterable[int]) -> list[Label]:
         """The labels of ids, with the type that they had in training."""
@@ -98,17 +115,6 @@ def plain_label(value: object, source: str) -> Label:
         f"{source} has the label {value!r} of type {type(value).__name__}; "
         "write labels as integers or words."
     )
-
-
-def count_labels(values: Iterable[object], source: str) -> tuple[dict[str, int], dict[str, Label]]:
-    """Documents by class name, and each class as it was first written."""
-    counts: Counter[str] = Counter()
-    first: dict[str, Label] = {}
-    for value in values:
-        label = plain_label(value, source)
-        counts[str(label)] += 1
-        first.setdefault(str(label), label)
-    return dict(counts), first
 
 
 def listed(names: Sequence[str], most: int = 10) -> str:

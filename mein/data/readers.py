@@ -14,7 +14,9 @@ from mein.data.streams import open_lines
 from mein.data.tables import (
     CHUNK_BYTES,
     CHUNK_ROWS,
-    csv_batches,
+    SEPARATORS,
+    csv_batch,
+    csv_chunks,
     json_batch,
     json_chunks,
     parquet_batches,
@@ -112,8 +114,13 @@ def _chosen_columns(file: File, choose: Any) -> Iterator[dict[str, list[Any]]]:
         for rows in json_chunks(file):
             names = names or choose(_keys(rows))
             yield {name: [row.get(name) for row in rows] for name in names}
+    elif file.format in SEPARATORS:
+        places: dict[str, int] = {}
+        for header, lines in csv_chunks(file):
+            places = places or {name: header.index(name) for name in choose(header)}
+            yield {name: [line[place] for line in lines] for name, place in places.items()}
     else:
-        for batch in (parquet_batches if file.format == "parquet" else csv_batches)(file, choose):
+        for batch in parquet_batches(file, choose):
             yield {name: _plain(batch, name, file) for name in batch.schema.names}
 
 
@@ -139,8 +146,10 @@ def _all_columns(files: list[File]) -> Iterator[pa.RecordBatch]:
                 yield pa.RecordBatch.from_pydict({"text": texts})
         elif file.format == "jsonl":
             yield from (json_batch(rows, _keys(rows)) for rows in json_chunks(file))
+        elif file.format in SEPARATORS:
+            yield from (csv_batch(names, rows) for names, rows in csv_chunks(file))
         else:
-            yield from (parquet_batches if file.format == "parquet" else csv_batches)(file, None)
+            yield from parquet_batches(file, None)
 
 
 def _keys(rows: list[dict[str, Any]]) -> list[str]:
@@ -190,7 +199,7 @@ def _text(value: Any, file: File, row: int) -> str:
 
 
 def _labels(values: list[Any], file: File, done: int) -> list[Label]:
-    is_typed = file.format not in {"csv", "tsv"}
+    is_typed = file.format not in SEPARATORS
     return [
         plain_label(value if is_typed else _as_written(value), f"{file.name} row {done + position}")
         for position, value in enumerate(values, start=1)

@@ -103,6 +103,4 @@ def _decompressed(raw: Any, compression: str | None) -> Any:
 def _damaged(name: str, compression: str | None, error: BaseException) -> InputError:
     if compression is None:
         return InputError(f"{name} cannot be read ({error}); check the disk or the connection.")
-    return InputError(
-        f"{name} is truncated or not {compression} data ({error}); fetch or compress it again."
-    )
+    return InputError(f"{name} is truncated or not {compression} data ({error}); fetch or compress it again.")

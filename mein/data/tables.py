@@ -1,12 +1,12 @@
 """Tables as streams: csv, tsv, jsonl, parquet and txt, a bounded chunk at a time."""
 
+import csv
+import io
 import json
-import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.csv as pa_csv
 import pyarrow.parquet as pa_parquet
 
 from mein.data.files import File
@@ -15,88 +15,66 @@ from mein.errors import InputError
 
 CHUNK_BYTES = 1 << 20
 CHUNK_ROWS = 4096
-LARGEST_CSV_ROW = 1 << 30
-SEPARATORS = {"csv": "comma", "tsv": "tab"}
+LARGEST_VALUE = 1 << 28  # characters; a quotation mark that is left open stops here at the latest
+SEPARATORS = {"csv": ("comma", ","), "tsv": ("tab", "\t")}
 
 # From the columns there are to the columns to read; None reads all.
 Choose = Callable[[list[str]], list[str]] | None
 
 
-class _RowTooLongError(Exception):
-    """A csv row that is longer than the block it is read in."""
+def csv_chunks(file: File) -> Iterator[tuple[list[str], list[list[str]]]]:
+    """The names of the columns with some rows; every value a string as it is written.
+
+    Python's own parser, because Arrow's guesses types from its first block, needs every row to
+    fit into a block, and reads 32 blocks ahead.
+    """
+    csv.field_size_limit(max(csv.field_size_limit(), LARGEST_VALUE))
+    names: list[str] = []
+    rows: list[list[str]] = []
+    size = 0
+    with open_lines(file) as stream:
+        for row in _csv_rows(file, stream):
+            if not names:
+                names = row
+                continue
+            rows.append(row)
+            size += sum(map(len, row))
+            if size >= CHUNK_BYTES or len(rows) >= CHUNK_ROWS:
+                yield names, rows
+                rows, size = [], 0
+        _check_closed(file, rows, stream.raw.tail)
+    if rows:
+        yield names, rows
 
 
-def csv_batches(file: File, choose: Choose) -> Iterator[pa.RecordBatch]:
-    """Rows of a csv or tsv file, every value a string as it is written."""
-    block, done = CHUNK_BYTES, 0
-    while True:
-        try:
-            for batch in _csv_pass(file, choose, block, done):
-                yield batch
-                done += batch.num_rows
-            return
-        except _RowTooLongError as error:
-            block *= 8
-            if block > LARGEST_CSV_ROW:
+def _csv_rows(file: File, stream: Any) -> Iterator[list[str]]:
+    """The header and the rows, each as long as the header; blank lines are left out."""
+    separator, delimiter = SEPARATORS[file.format]
+    lines = io.TextIOWrapper(stream, encoding="utf-8", newline="")
+    reader = csv.reader(lines, delimiter=delimiter)
+    width, start = 0, 1
+    try:
+        for row in reader:
+            if row and len(row) != (width := width or len(row)):
                 raise InputError(
-                    f"{file.name} has a row after row {done} that does not end within "
-                    f"{LARGEST_CSV_ROW >> 20} MiB; close its quotation mark."
-                ) from error
+                    f"{file.name} is malformed in line {start} (expected {width} columns, got "
+                    f"{len(row)}); put values that hold a {separator} or a line break between "
+                    "double quotes."
+                )
+            if row:
+                yield row
+            start = reader.line_num + 1
+    except csv.Error as error:
+        raise InputError(
+            f"{file.name} is malformed in line {start} ({error}); close its quotation marks."
+        ) from error
+    finally:
+        lines.detach()
 
 
-def _csv_pass(file: File, choose: Choose, block: int, skip: int) -> Iterator[pa.RecordBatch]:
-    """Rows from number `skip` on, read in blocks of this many bytes."""
-    with open_lines(file) as stream:
-        reader = _open_csv(file, stream, block, [], [])
-    if reader is None:
-        return
-    names = reader.schema.names
-    wanted = names if choose is None else choose(names)
-    with open_lines(file) as stream:
-        reader = _open_csv(file, stream, block, names, [*wanted, names[-1]])
-        last = ""
-        while (batch := _next_csv(file, reader)) is not None:
-            fresh = batch.slice(min(skip, batch.num_rows))
-            skip -= batch.num_rows - fresh.num_rows
-            for start in range(0, fresh.num_rows, CHUNK_ROWS):
-                yield fresh.slice(start, CHUNK_ROWS).select(range(len(wanted)))
-            if batch.num_rows:
-                last = batch.column(len(wanted))[-1].as_py()
-        _check_closed(file, last, stream.raw.tail)
-
-
-def _open_csv(file: File, stream: Any, block: int, names: list[str], wanted: list[str]) -> Any:
-    """A streaming csv reader for the columns wanted, or all; None where there is no row."""
-    try:
-        return pa_csv.open_csv(
-            pa.PythonFile(stream, mode="r"),
-            read_options=pa_csv.ReadOptions(block_size=block, use_threads=False),
-            parse_options=pa_csv.ParseOptions(
-                delimiter="\t" if file.format == "tsv" else ",", newlines_in_values=True
-            ),
-            convert_options=pa_csv.ConvertOptions(
-                column_types=dict.fromkeys(names, pa.string()),
-                include_columns=wanted,
-                strings_can_be_null=False,
-            ),
-        )
-    except pa.ArrowInvalid as error:
-        if "mpty CSV" in str(error) and stream.raw.position < block:
-            return None
-        raise _csv_error(file, error) from error
-
-
-def _next_csv(file: File, reader: Any) -> Any:
-    try:
-        return reader.read_next_batch()
-    except StopIteration:
-        return None
-    except pa.ArrowInvalid as error:
-        raise _csv_error(file, error) from error
-
-
-def _check_closed(file: File, last: str, tail: bytes) -> None:
+def _check_closed(file: File, rows: list[list[str]], tail: bytes) -> None:
     """Refuse a last value that swallowed the rest of the file behind an open quotation mark."""
+    last = rows[-1][-1] if rows else ""
     if "\n" in last and tail != b'"':
         raise InputError(
             f"{file.name} is malformed at its end (a value of {len(last)} characters that starts "
@@ -104,19 +82,10 @@ def _check_closed(file: File, last: str, tail: bytes) -> None:
         )
 
 
-def _csv_error(file: File, error: Exception) -> Exception:
-    message = str(error)
-    if "straddling" in message or "mpty CSV" in message:
-        return _RowTooLongError(message)
-    ragged = re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+)", message)
-    if ragged is None:
-        return InputError(f"{file.name} is malformed ({message[:200]}); write it again.")
-    row, expected, found = ragged.groups()
-    return InputError(
-        f"{file.name} is malformed in row {row}, counting the header as 1 (expected {expected} "
-        f"columns, got {found}); put values that hold a {SEPARATORS[file.format]} or a line break "
-        "between double quotes."
-    )
+def csv_batch(names: list[str], rows: list[list[str]]) -> pa.RecordBatch:
+    """Rows as a record batch of strings."""
+    columns = [pa.array(column, pa.string()) for column in zip(*rows, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, names=names)
 
 
 def parquet_batches(file: File, choose: Choose) -> Iterator[pa.RecordBatch]:
@@ -125,20 +94,27 @@ def parquet_batches(file: File, choose: Choose) -> Iterator[pa.RecordBatch]:
         try:
             table = pa_parquet.ParquetFile(raw, buffer_size=CHUNK_BYTES, pre_buffer=False)
             names = None if choose is None else choose(table.schema_arrow.names)
-            yield from table.iter_batches(_parquet_rows(table.metadata), columns=names)
+            for batch in table.iter_batches(_parquet_rows(table.metadata), columns=names):
+                yield from _sliced(batch)
         except (pa.ArrowException, OSError) as error:
             detail = str(error).split("\n")[0][:200]
             raise InputError(
-                f"{file.name} is truncated or not a parquet file ({detail}); fetch or write it "
-                "again."
+                f"{file.name} is truncated or not a parquet file ({detail}); fetch or write it again."
             ) from error
 
 
 def _parquet_rows(metadata: Any) -> int:
-    """How many rows make a chunk, from the mean size of a row."""
+    """How many rows make a chunk, from the mean size of a row as it is stored."""
     groups = [metadata.row_group(position) for position in range(metadata.num_row_groups)]
     size = max((group.total_byte_size / max(group.num_rows, 1) for group in groups), default=1.0)
     return int(min(CHUNK_ROWS, max(1, CHUNK_BYTES // max(size, 1.0))))
+
+
+def _sliced(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """A batch in parts, since repeated values need less room in the file than here."""
+    rows = max(1, batch.num_rows * CHUNK_BYTES // max(batch.nbytes, CHUNK_BYTES))
+    for start in range(0, batch.num_rows, rows):
+        yield batch.slice(start, rows)
 
 
 def json_chunks(file: File) -> Iterator[list[dict[str, Any]]]:

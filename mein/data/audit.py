@@ -1,0 +1,194 @@
+"""What a data set holds, and what is wrong with it, before anything is trained."""
+
+from array import array
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from mein.data.files import Source, source_name
+from mein.data.labels import Labels, listed
+from mein.data.readers import ColumnsConfig, Documents, read_documents
+from mein.data.splits import fingerprint, word_string
+from mein.errors import InputError
+
+NAMES = {"labeled": "training", "unlabeled": "unlabelled", "dev": "dev", "test": "test"}
+OVERLAPS = (
+    ("labeled", "test"),
+    ("labeled", "dev"),
+    ("unlabeled", "test"),
+    ("unlabeled", "labeled"),
+    ("dev", "test"),
+)
+
+
+@dataclass(frozen=True)
+class Part:
+    """The figures of one part: documents, words in a document, repeated texts."""
+
+    source: str
+    documents: int
+    class_counts: dict[str, int]  # empty for the unlabelled part
+    median_words: int
+    words_95th: int  # 95 of 100 documents are no longer
+    most_words: int
+    empty: int
+    duplicates: int  # documents whose text came before in the same part
+    conflicts: int  # different texts that occur with more than one label
+
+
+@dataclass(frozen=True)
+class Audit:
+    """All parts by name (labeled, unlabeled, dev, test), and what to say about them."""
+
+    parts: dict[str, Part]
+    overlaps: dict[tuple[str, str], int]  # documents of the second part that the first holds too
+    missing_classes: dict[str, list[str]]  # classes of the training labels that a part lacks
+    problems: list[str] = field(default_factory=list)  # sentences that stop a training
+    remarks: list[str] = field(default_factory=list)  # sentences worth knowing
+
+
+def audit(
+    labeled: Source,
+    unlabeled: Source | None,
+    dev: Source | None,
+    test: Source | None,
+    columns: ColumnsConfig,
+) -> Audit:
+    """Read every part once, keeping 8 bytes a document (and as much for a label)."""
+    sources = {"labeled": labeled, "unlabeled": unlabeled, "dev": dev, "test": test}
+    parts: dict[str, Part] = {}
+    hashes: dict[str, npt.NDArray[np.uint64]] = {}
+    problems: list[str] = []
+    for name, source in sources.items():
+        if source is None:
+            continue
+        chunks = read_documents(source, columns, labeled=name != "unlabeled")
+        try:
+            parts[name], hashes[name] = _examine(source_name(source), chunks)
+        except InputError as error:
+            problems.append(str(error))
+    overlaps = {
+        (first, second): _overlap(hashes[first], hashes[second])
+        for first, second in OVERLAPS
+        if first in hashes and second in hashes
+    }
+    missing = _missing_classes(parts)
+    problems += _label_problems(parts)
+    remarks = _remarks(parts, overlaps, missing)
+    if unlabeled is None:
+        remarks.append("There is no unlabelled text, so training gives the plain expert.")
+    return Audit(parts, overlaps, missing, problems, remarks)
+
+
+def _examine(source: str, chunks: Iterator[Documents]) -> tuple[Part, npt.NDArray[np.uint64]]:
+    """The figures of a part and the sorted hashes of its texts, the empty ones left out."""
+    lengths: Counter[int] = Counter()
+    counts: Counter[str] = Counter()
+    ids: dict[str, int] = {}
+    hashes, label_ids = array("Q"), array("q")  # grow in place: 8 bytes an entry
+    for chunk in chunks:
+        words = [word_string(text) for text in chunk.texts]
+        lengths.update(text.count(" ") + 1 if text else 0 for text in words)
+        hashes.extend(fingerprint(text) for text in words)
+        names = [str(label) for label in chunk.labels] if chunk.labels is not None else []
+        counts.update(names)
+        label_ids.extend(ids.setdefault(name, len(ids)) for name in names)
+    texts = np.frombuffer(hashes, dtype=np.uint64)
+    conflicts = _conflicts(texts, np.frombuffer(label_ids, dtype=np.int64))
+    texts.sort()
+    texts = texts[lengths[0] :]  # the hash of an empty text is 0
+    part = Part(
+        source=source,
+        documents=lengths.total(),
+        class_counts=dict(sorted(counts.items())),
+        median_words=_percentile(lengths, 0.5),
+        words_95th=_percentile(lengths, 0.95),
+        most_words=max(lengths),
+        empty=lengths[0],
+        duplicates=int((texts[1:] == texts[:-1]).sum()),
+        conflicts=conflicts,
+    )
+    return part, texts
+
+
+def _percentile(lengths: Counter[int], share: float) -> int:
+    """The smallest length that at least this share of the documents does not exceed."""
+    wanted, seen = share * lengths.total(), 0
+    for length in sorted(lengths):
+        seen += lengths[length]
+        if seen >= wanted:
+            return length
+    raise AssertionError("a part has at least one document")
+
+
+def _conflicts(texts: npt.NDArray[np.uint64], label_ids: npt.NDArray[np.int64]) -> int:
+    """How many different texts occur with more than one label."""
+    if not len(label_ids):
+        return 0
+    order = np.lexsort((label_ids, texts))
+    texts, label_ids = texts[order], label_ids[order]
+    is_new_label = (texts[1:] == texts[:-1]) & (label_ids[1:] != label_ids[:-1]) & (texts[1:] != 0)
+    return len(np.unique(texts[1:][is_new_label]))
+
+
+def _overlap(first: npt.NDArray[np.uint64], second: npt.NDArray[np.uint64]) -> int:
+    """How many entries of the second sorted array the first holds too."""
+    if not len(first):
+        return 0
+    places = np.minimum(np.searchsorted(first, second), len(first) - 1)
+    return int((first[places] == second).sum())
+
+
+def _missing_classes(parts: dict[str, Part]) -> dict[str, list[str]]:
+    if "labeled" not in parts:
+        return {}
+    known = parts["labeled"].class_counts
+    return {
+        name: sorted(set(known) - set(parts[name].class_counts))
+        for name in ("dev", "test")
+        if name in parts
+    }
+
+
+def _label_problems(parts: dict[str, Part]) -> list[str]:
+    """The sentences with which training would refuse these labels."""
+    if "labeled" not in parts:
+        return []
+    problems = []
+    counts = parts["labeled"].class_counts
+    try:
+        Labels.from_counts(counts, counts, parts["labeled"].source)
+    except InputError as error:
+        problems.append(str(error))
+    for name in ("dev", "test"):
+        if name in parts:
+            try:
+                Labels(tuple(counts)).refuse_unseen(parts[name].class_counts, parts[name].source)
+            except InputError as error:
+                problems.append(str(error))
+    return problems
+
+
+def _remarks(
+    parts: dict[str, Part], overlaps: dict[tuple[str, str], int], missing: dict[str, list[str]]
+) -> list[str]:
+    remarks = []
+    for part in parts.values():
+        if part.empty:
+            remarks.append(f"{part.source} holds {part.empty} empty documents, which are kept.")
+        if part.duplicates:
+            remarks.append(f"{part.source} repeats {part.duplicates} documents.")
+        if part.conflicts:
+            remarks.append(f"{part.source} gives different labels to {part.conflicts} texts.")
+    for (first, second), count in overlaps.items():
+        if count:
+            remarks.append(
+                f"{count} {NAMES[second]} documents are also in the {NAMES[first]} part."
+            )
+    for name, classes in missing.items():
+        if classes:
+            remarks.append(f"{parts[name].source} holds no document of {listed(classes)}.")
+    return remarks
