@@ -1,0 +1,108 @@
+"""One file of an encoded corpus: an Arrow record batch with a checksum, memory-mapped on reading."""
+
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from mein.errors import RunError
+from mein.files import atomic_path
+from mein.text.ragged import Ragged
+
+CHECKSUM = "checksum"
+LIST_LIMIT = 2**31 - 1  # Arrow's lists count their values in 32 bits, its large lists in 64
+
+
+def write_arrays(path: Path, columns: Mapping[str, Ragged | np.ndarray], facts: Mapping[str, str]) -> None:
+    """Write columns of equal length and some facts about them; the file is whole or not there."""
+    arrays = {
+        name: _from_ragged(column) if isinstance(column, Ragged) else _from_array(column)
+        for name, column in columns.items()
+    }
+    batch = pa.record_batch(arrays)
+    schema = batch.schema.with_metadata({**facts, CHECKSUM: str(_checksum(batch))})
+    with (
+        atomic_path(path) as temporary,
+        pa.OSFile(str(temporary), "wb") as file,
+        pa.ipc.new_file(file, schema) as writer,
+    ):
+        writer.write_batch(batch.replace_schema_metadata(schema.metadata))
+
+
+def read_batch(path: Path) -> pa.RecordBatch:
+    """The columns of a file, mapped into memory, once they have proved undamaged."""
+    with _reading(path) as reader:
+        if reader.num_record_batches != 1:
+            raise _damaged(path)
+        batch = reader.get_batch(0)
+        batch.validate(full=True)
+        if facts_of(batch.schema).get(CHECKSUM) != str(_checksum(batch)):
+            raise _damaged(path)
+    return batch
+
+
+def read_facts(path: Path) -> dict[str, str]:
+    """The facts in a file, without a look at its columns."""
+    with _reading(path) as reader:
+        return facts_of(reader.schema)
+
+
+def facts_of(schema: pa.Schema) -> dict[str, str]:
+    """The facts that were written with columns."""
+    metadata = schema.metadata or {}
+    return {key.decode("utf-8"): value.decode("utf-8") for key, value in metadata.items()}
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[pa.RecordBatchFileReader]:
+    try:
+        with pa.memory_map(str(path)) as file:
+            yield pa.ipc.open_file(file)
+    except FileNotFoundError as error:
+        raise RunError(f"{path} is missing; restore it from a copy or train again.") from error
+    except (pa.ArrowException, OSError, ValueError, TypeError) as error:
+        raise _damaged(path) from error
+
+
+def to_ragged(column: pa.Array) -> Ragged:
+    """A column of lists; the values stay in the file."""
+    return Ragged(column.values.to_numpy(), column.offsets.to_numpy().astype(np.int64))
+
+
+def to_array(column: pa.Array) -> np.ndarray:
+    """A column of numbers (n,) or of number vectors (n, k); they stay in the file."""
+    if not pa.types.is_fixed_size_list(column.type):
+        numbers: np.ndarray = column.to_numpy()
+        return numbers
+    vectors: np.ndarray = column.values.to_numpy().reshape(len(column), column.type.list_size)
+    return vectors
+
+
+def _from_ragged(rows: Ragged) -> pa.Array:
+    is_large = len(rows.values) > LIST_LIMIT
+    list_array = pa.LargeListArray if is_large else pa.ListArray
+    offsets = rows.offsets.astype(np.int64 if is_large else np.int32)
+    return list_array.from_arrays(pa.array(offsets), pa.array(rows.values.astype(np.int32, copy=False)))
+
+
+def _from_array(array: np.ndarray) -> pa.Array:
+    assert array.dtype in (np.float32, np.int64), array.dtype
+    assert array.ndim in (1, 2), array.shape
+    values = pa.array(np.ascontiguousarray(array).reshape(-1))
+    return values if array.ndim == 1 else pa.FixedSizeListArray.from_arrays(values, array.shape[1])
+
+
+def _checksum(batch: pa.RecordBatch) -> int:
+    checksum = zlib.crc32(str(batch.schema.remove_metadata()).encode("utf-8"))
+    for column in batch.columns:
+        for buffer in column.buffers():
+            if buffer is not None:
+                checksum = zlib.crc32(buffer, checksum)
+    return checksum
+
+
+def _damaged(path: Path) -> RunError:
+    return RunError(f"{path} is damaged; restore it from a copy or train again.")
