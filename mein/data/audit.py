@@ -147,9 +147,7 @@ def _missing_classes(parts: dict[str, Part]) -> dict[str, list[str]]:
         return {}
     known = parts["labeled"].class_counts
     return {
-        name: sorted(set(known) - set(parts[name].class_counts))
-        for name in ("dev", "test")
-        if name in parts
+        name: sorted(set(known) - set(parts[name].class_counts)) for name in ("dev", "test") if name in parts
     }
 
 
@@ -185,9 +183,7 @@ def _remarks(
             remarks.append(f"{part.source} gives different labels to {part.conflicts} texts.")
     for (first, second), count in overlaps.items():
         if count:
-            remarks.append(
-                f"{count} {NAMES[second]} documents are also in the {NAMES[first]} part."
-            )
+            remarks.append(f"{count} {NAMES[second]} documents are also in the {NAMES[first]} part.")
     for name, classes in missing.items():
         if classes:
             remarks.append(f"{parts[name].source} holds no document of {listed(classes)}.")

@@ -20,9 +20,7 @@ from mein.seeds import derive_seed
 PHRASES_PER_UNIT = 2  # straight and, again as many, flipped: more makes each n-gram rarer
 ZIPF_EXPONENT = 0.9  # higher: the common opinions take a larger share
 OPINIONS = (2, 6)  # in a document, fewest and most
-AGREEMENT = (
-    0.92  # share of opinions that follow the document's polarity, ahead of the majority rule
-)
+AGREEMENT = 0.92  # share of opinions that follow the document's polarity, ahead of the majority rule
 FILLERS = (0, 2)  # neutral sentences in a document, fewest and most
 FEWEST_WORDS = 25  # a shorter document is filled up with more neutral sentences
 LABEL_NOISE = 0.03  # share of labels, also in the test part, that are turned round
@@ -50,9 +48,7 @@ class Opinion:
     sign: int
 
 
-def demo_corpus(
-    seed: int = 0, labeled: int = 300, unlabeled: int = 20_000, test: int = 2_000
-) -> DemoCorpus:
+def demo_corpus(seed: int = 0, labeled: int = 300, unlabeled: int = 20_000, test: int = 2_000) -> DemoCorpus:
     """Generate the corpus of a seed; the labels are "negative" and "positive", half each."""
     writer = _Writer(opinions(seed))
     labeled_texts, labeled_labels = writer.part(labeled, derive_seed(seed, "demo", "labeled"))

@@ -148,6 +148,4 @@ def _is_readable(path: str) -> bool:
 def _document(file: File, root: str) -> File:
     below = PurePosixPath(file.path).relative_to(PurePosixPath(root)).parts
     label = below[0] if len(below) > 1 else None
-    return File(
-        file.filesystem, file.path, file.name, "txt", file.compression, label, is_document=True
-    )
+    return File(file.filesystem, file.path, file.name, "txt", file.compression, label, is_document=True)

@@ -38,9 +38,7 @@ class Labels:
         return cls.from_counts(counts, first.values(), source)
 
     @classmethod
-    def from_counts(
-        cls, counts: Mapping[str, int], classes: Iterable[Label], source: str
-    ) -> "Labels":
+    def from_counts(cls, counts: Mapping[str, int], classes: Iterable[Label], source: str) -> "Labels":
         """These classes, given the number of documents of each by its name."""
         if not counts:
             raise InputError(f"{source} holds no labels; give it labelled documents.")
@@ -53,8 +51,7 @@ class Labels:
         lonely = [name for name, count in counts.items() if count == 1]
         if lonely:
             raise InputError(
-                f"{source} holds one example of {listed(sorted(lonely))}; "
-                "add examples or drop the class."
+                f"{source} holds one example of {listed(sorted(lonely))}; add examples or drop the class."
             )
         return cls(_in_order(classes))
 
@@ -88,11 +85,9 @@ class Labels:
     def from_json(cls, text: str) -> "Labels":
         """What `to_json` wrote."""
         try:
-            classes = tuple(json.loads(text)["classes"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise RunError(
-                f"The labels of the run are damaged ({error!r}); train it again."
-            ) from error
+            classes = tuple(plain_label(label, "It") for label in json.loads(text)["classes"])
+        except (ValueError, KeyError, TypeError, InputError) as error:
+            raise RunError(f"The labels of the run are damaged ({error!r}); train it again.") from error
         return cls(classes)
 
 
@@ -103,17 +98,13 @@ def plain_label(value: object, source: str) -> Label:
     if isinstance(value, str | int):
         return value
     if value is None or value != value:
-        raise InputError(
-            f"{source} has no label; fill it in, or move the document to the unlabelled text."
-        )
+        raise InputError(f"{source} has no label; fill it in, or move the document to the unlabelled text.")
     if isinstance(value, float):
         raise InputError(
-            f"{source} has the label {value!r}, a fractional number; "
-            "write labels as integers or words."
+            f"{source} has the label {value!r}, a fractional number; write labels as integers or words."
         )
     raise InputError(
-        f"{source} has the label {value!r} of type {type(value).__name__}; "
-        "write labels as integers or words."
+        f"{source} has the label {value!r} of type {type(value).__name__}; write labels as integers or words."
     )
 
 

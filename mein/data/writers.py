@@ -34,7 +34,8 @@ def open_writer(path: str | os.PathLike[str]) -> Iterator["Writer"]:
     with _writing(name):
         raw = filesystem.open(temporary, "wb")
     try:
-        writer = Writer(name, file_format, compression, raw)
+        with _writing(name):  # a compressed file begins with a header
+            writer = Writer(name, file_format, compression, raw)
         try:
             yield writer
             writer.close()
@@ -43,6 +44,7 @@ def open_writer(path: str | os.PathLike[str]) -> Iterator["Writer"]:
         with _writing(name):
             filesystem.mv(temporary, target)
     finally:
+        raw.close()
         if filesystem.exists(temporary):
             filesystem.rm(temporary)
 
@@ -122,8 +124,7 @@ def _writing(name: str) -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or str(error)
         raise InputError(
-            f"{name} cannot be written ({reason}); check the folder, its permissions and the free "
-            "space."
+            f"{name} cannot be written ({reason}); check the folder, its permissions and the free space."
         ) from error
 
 
@@ -173,8 +174,7 @@ def _json(value: Any) -> str | None:
 
 def _json_lines(batch: pa.RecordBatch | pa.Table) -> bytes:
     rows = (
-        {key: None if value != value else value for key, value in row.items()}
-        for row in batch.to_pylist()
+        {key: None if value != value else value for key, value in row.items()} for row in batch.to_pylist()
     )
     lines = [json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows]
     return "".join(lines).encode("utf-8")

@@ -1,0 +1,101 @@
+"""Splits: dev is stratified, seeded and never empties a class; equal words are equal texts."""
+
+import doctest
+import re
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mein.data import splits
+from mein.data.splits import dev_size, fingerprints, split_dev, word_string
+from mein.errors import ConfigError
+
+IDS = st.lists(st.integers(0, 4), min_size=1, max_size=200).map(lambda ids: np.array(ids))
+
+
+def test_the_examples_in_the_docstrings_hold() -> None:
+    assert doctest.testmod(splits).failed == 0
+
+
+def test_case_whitespace_and_punctuation_do_not_count() -> None:
+    same = fingerprints(["Not BAD, at all!", "  not bad\nat\tall", "not-bad (at) ALL…"])
+    assert same.dtype == np.uint64
+    assert len(set(same.tolist())) == 1
+
+
+@given(st.text() | st.text(st.characters(codec="ascii")))
+def test_word_strings_are_the_words_of_a_plain_search(text: str) -> None:
+    assert word_string(text) == " ".join(re.findall(r"\w+", text.casefold()))
+
+
+def test_other_words_and_another_order_do_count() -> None:
+    texts = ["not bad", "bad not", "not", "notbad", "not bad bad", "nöt bad", "not 1", "не плохо"]
+    assert len(set(fingerprints(texts).tolist())) == len(texts)
+
+
+def test_texts_without_words_are_zero() -> None:
+    assert fingerprints(["", " \n", "...", "a"]).tolist()[:3] == [0, 0, 0]
+    assert fingerprints(["a"])[0] != 0
+    assert fingerprints([]).shape == (0,)
+
+
+def test_fingerprints_are_the_same_on_every_machine() -> None:
+    """They are compared between runs, so Python's salted hash would not do."""
+    assert fingerprints(["The food was far from cosy."]).tolist() == [17353130668264680615]
+
+
+@pytest.mark.parametrize(
+    ("labeled", "fraction", "size"),
+    [
+        (300, None, 75),
+        (1_000, None, 250),
+        (3_000, None, 500),
+        (25_000, None, 2_500),
+        (3, None, 0),
+        (10, 0.1, 1),
+        (10, 0.9, 9),
+        (25_000, 0.15016, 3_754),
+        (11, 0.1, 2),
+        (10, 0.0, 0),
+    ],
+)
+def test_dev_size(labeled: int, fraction: float | None, size: int) -> None:
+    assert dev_size(labeled, fraction) == size
+
+
+@pytest.mark.parametrize("fraction", [-0.1, 1.0, 5.0])
+def test_a_fraction_out_of_range_is_refused(fraction: float) -> None:
+    with pytest.raises(ConfigError, match=rf"dev fraction is {fraction}; give a number from 0 to"):
+        dev_size(10, fraction)
+
+
+@given(IDS, st.sampled_from([None, 0.0, 0.1, 0.5, 0.9]), st.integers(0, 5))
+def test_every_document_is_in_one_part_and_every_class_in_train(
+    ids: np.ndarray, fraction: float | None, seed: int
+) -> None:
+    train, dev = split_dev(ids, fraction, seed)
+    assert sorted([*train, *dev]) == list(range(len(ids)))
+    assert (np.diff(train) > 0).all()
+    assert (np.diff(dev) > 0).all()
+    assert set(ids[train]) == set(ids)
+    assert len(dev) == min(dev_size(len(ids), fraction), len(ids) - len(set(ids)))
+
+
+@given(IDS, st.integers(0, 5))
+def test_classes_keep_their_proportion(ids: np.ndarray, seed: int) -> None:
+    _, dev = split_dev(ids, 0.2, seed)
+    if min(Counter(ids.tolist()).values()) < 5:
+        return  # a class that must keep its last document leaves its share to the others
+    for class_id, count in Counter(ids.tolist()).items():
+        assert abs((ids[dev] == class_id).sum() - count * len(dev) / len(ids)) < 1
+
+
+def test_the_seed_decides() -> None:
+    ids = np.arange(400) % 2
+    first, again, other = (split_dev(ids, None, seed)[1] for seed in (0, 0, 1))
+    assert (first == again).all()
+    assert (first != other).any()
+    assert (np.diff(first) > 1).any(), "drawn at random, not cut off"
