@@ -75,10 +75,12 @@ class Config(Settings):
     """The machine."""
 
 
-def load_config(preset: str | None = None, file: Path | None = None, overrides: Sequence[str] = ()) -> Config:
-    """Defaults, then the preset, then the file, then `key=value` overrides, the last word winning.
+def load_config(
+    preset: str | None = None, file: Path | None = None, overrides: Mapping[str, Any] | None = None
+) -> Config:
+    """Defaults, then the preset, then the file, then overrides by dotted name; the last word wins.
 
-    >>> load_config("small", overrides=["imitators.windows=[1, 2]", "seed=7"]).imitators.windows
+    >>> load_config("small", overrides={"imitators.windows": [1, 2], "seed": 7}).imitators.windows
     (1, 2)
     """
     if preset is None and file is None:
@@ -88,8 +90,8 @@ def load_config(preset: str | None = None, file: Path | None = None, overrides: 
         _merge(settings, _read_preset(preset))
     if file is not None:
         _merge(settings, _read_file(file))
-    for override in overrides:
-        _merge(settings, _read_override(override))
+    for key, value in ({} if overrides is None else overrides).items():
+        _merge(settings, _nested(key, value))
     return make_config(settings)
 
 
@@ -122,18 +124,26 @@ def _read_file(path: Path) -> dict[str, Any]:
     return content
 
 
-def _read_override(override: str) -> dict[str, Any]:
-    key, equals, text = override.partition("=")
-    if not equals or not key.strip():
-        raise ConfigError(f"Cannot read the override {override!r}: write key=value.")
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = text.strip()  # a bare word is a string
-    for name in reversed(key.strip().split(".")):
-        value = {name: value}
-    assert isinstance(value, dict)
-    return value
+def parse_overrides(lines: Sequence[str]) -> dict[str, Any]:
+    """The settings of `key=value` lines; values are TOML, and a bare word is a string."""
+    settings: dict[str, Any] = {}
+    for line in lines:
+        key, equals, text = line.partition("=")
+        if not equals or not key.strip():
+            raise ConfigError(f"Cannot read the setting {line!r}: write key=value.")
+        try:
+            settings[key.strip()] = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            settings[key.strip()] = text.strip()
+    return settings
+
+
+def _nested(key: str, value: Any) -> dict[str, Any]:
+    *sections, name = key.split(".")
+    settings = {name: value}
+    for section in reversed(sections):
+        settings = {section: settings}
+    return settings
 
 
 def _merge(into: dict[str, Any], new: Mapping[str, Any]) -> None:

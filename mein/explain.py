@@ -25,7 +25,7 @@ class Fragment:
 
 @dataclass(frozen=True)
 class Explanation:
-    """log p(label) - log p(alternative) = expert + sum(imitators); each imitator is the sum of its fragments."""
+    """log p(label) - log p(alternative) = expert + sum(imitators); an imitator sums its fragments."""
 
     label: Label
     probability: float
@@ -36,6 +36,10 @@ class Explanation:
     """The part of each window's imitator."""
     fragments: tuple[Fragment, ...]
     """Of all windows, the strongest first; negative ones spoke for the alternative."""
+
+    def contribution_label(self, fragment: Fragment) -> Label:
+        """The label that a fragment spoke for."""
+        return self.label if fragment.contribution > 0 else self.alternative
 
     def to_dict(self) -> dict[str, Any]:
         """The explanation as plain data."""

@@ -34,12 +34,18 @@ VARIANTS = {"expert": EXPERT, "closed": CLOSED_GATES, "random": RANDOM_VECTORS}
 
 
 def train_and_judge(
-    config: Config, corpus: Corpus, path: Path, reporter: Reporter, resume: bool = False
+    config: Config,
+    corpus: Corpus,
+    path: Path,
+    reporter: Reporter,
+    *,
+    resume: bool = False,
+    controls: bool = True,
 ) -> list[Row]:
     """Train in the folder `path`, then read the test labels, once, and leave the verdict there."""
     folder = RunFolder(path)
     with folder.held():
-        run = train_run(config, corpus, folder, reporter, resume)
+        run = train_run(config, corpus, folder, reporter, resume=resume, controls=controls)
         part, texts, ids = _judged_part(run)
         with run.timed("judging"):
             systems = log_probs_of_all(folder, config, texts, run.labeled)
@@ -48,7 +54,7 @@ def train_and_judge(
             _write_predictions(folder / "predictions.parquet", ids, systems)
             folder.rewind("verdict", 0)
             for row in rows:
-                folder.record("verdict", part=part, **_plain(row))
+                folder.record("verdict", part=part, **as_plain(row))
             folder.record("verdict", headline=headline(rows))
             folder.write_json("done", {})
         return rows
@@ -105,7 +111,8 @@ def _noise(config: Config, alpha: np.ndarray) -> np.ndarray:
     return random_alpha(I, n, Y, config.seed, "test")
 
 
-def _plain(row: Row) -> dict[str, object]:
+def as_plain(row: Row) -> dict[str, object]:
+    """A row of the table as plain data."""
     return {
         "system": row.name,
         **row.scores.to_dict(),
@@ -123,3 +130,14 @@ def _write_predictions(path: Path, ids: np.ndarray, systems: dict[str, np.ndarra
         columns[name] = pa.FixedSizeListArray.from_arrays(flat, log_probs.shape[1])
     with atomic_path(path) as temporary:
         pq.write_table(pa.table(columns), temporary)
+
+
+def read_correct(path: Path) -> dict[str, np.ndarray]:
+    """Which documents each system of a finished run got right (n,)."""
+    table = pq.read_table(path / "predictions.parquet")
+    labels = table["label"].to_numpy()
+    found = {}
+    for name in table.column_names[1:]:
+        log_probs = np.stack(table[name].to_numpy())
+        found[name] = log_probs.argmax(axis=1) == labels
+    return found

@@ -78,7 +78,13 @@ class Run:
 
 
 def train_run(
-    config: Config, corpus: Corpus, folder: RunFolder, reporter: Reporter, resume: bool = False
+    config: Config,
+    corpus: Corpus,
+    folder: RunFolder,
+    reporter: Reporter,
+    *,
+    resume: bool = False,
+    controls: bool = True,
 ) -> Run:
     """Algorithm 1 in a folder that the caller holds; with `resume`, go on where a killed run stood."""
     identity = {"config": config.model_dump(mode="json", exclude={"runtime"})}
@@ -90,7 +96,7 @@ def train_run(
     run = Run(config, corpus, labeled, counts, runtime, device)
     expert = learned_expert(run)  # line 1
     imitators = learned_imitators(run, expert)  # line 2
-    tune_mixture_and_controls(run, imitators)  # line 3
+    tune_mixture_and_controls(run, imitators, controls)  # line 3
     return run
 
 
@@ -137,11 +143,11 @@ def _teach(run: Run, expert: LSTMExpert, imitators: Imitators) -> None:
         )
 
 
-def tune_mixture_and_controls(run: Run, imitators: Imitators) -> None:
+def tune_mixture_and_controls(run: Run, imitators: Imitators, controls: bool) -> None:
     """Theta and Lambda, to mixture.safetensors; beside it closed gates and random vectors."""
     if run.is_taught:
-        run.runtime.reporter.say("Stage 3: the mixture and its controls are tuned on the labels")
-    for name in (*CONTROLS, "mixture") if run.is_taught else ("mixture",):
+        run.runtime.reporter.say("Stage 3: the mixture is tuned on the labels, and so are its controls")
+    for name in (*CONTROLS, "mixture") if run.is_taught and controls else ("mixture",):
         path = run.folder / f"{name}.safetensors"
         if not path.exists():
             expert = _settled(run, _new_expert(run), "expert")

@@ -32,6 +32,7 @@ FLOORS = [
     {"report"},
     {"experiments"},
     {"api"},
+    {"shell"},
     {"cli"},
 ]
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}

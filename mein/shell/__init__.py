@@ -1,0 +1,1 @@
+"""What each command of the shell does once its words are parsed."""
