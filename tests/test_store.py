@@ -218,7 +218,7 @@ def test_a_killed_write_resumes_to_identical_bytes(tmp_path: Path, processes: in
         process = start_writer(path, processes)
         read_lines(process, lines)
         process.kill()
-        process.communicate()
+        process.communicate(timeout=60)
         assert not (path / "store.json").exists()
     write(path, size=4, processes=processes)
     assert content(path) == content(tmp_path / "whole")

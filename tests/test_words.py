@@ -118,9 +118,7 @@ def test_the_file_is_readable_by_eye(tmp_path: Path) -> None:
         (b"mein words\t1\t2\t1\n\xff\t3\t2\n", "is damaged: it is not UTF-8;"),
     ],
 )
-def test_a_damaged_file_is_named_in_one_sentence(
-    tmp_path: Path, content: bytes, message: str
-) -> None:
+def test_a_damaged_file_is_named_in_one_sentence(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "words.txt"
     path.write_bytes(content)
     with pytest.raises(RunError) as error:

@@ -38,9 +38,7 @@ class Encoder:
     def fingerprint(self) -> str:
         """Equal for two encoders only if they encode alike."""
         words = "\n".join([self.words_config.model_dump_json(), *self.words.words])
-        return hashlib.blake2b(
-            words.encode("utf-8") + self.pieces.model, digest_size=16
-        ).hexdigest()
+        return hashlib.blake2b(words.encode("utf-8") + self.pieces.model, digest_size=16).hexdigest()
 
     def encode(self, texts: Sequence[str]) -> tuple[list[list[int]], list[list[int]]]:
         """The word numbers and the piece numbers of each text, as lists."""
@@ -64,9 +62,7 @@ class Encoder:
             rows.append(END_ROW)
             ends.append(len(rows))
         words, pieces = self._table.take(np.array(rows, np.int32))
-        return Ragged(words.values, words.offsets[ends]), Ragged(
-            pieces.values, pieces.offsets[ends]
-        )
+        return Ragged(words.values, words.offsets[ends]), Ragged(pieces.values, pieces.offsets[ends])
 
 
 class TokenTable(dict[str, int]):
@@ -91,9 +87,7 @@ class TokenTable(dict[str, int]):
     def take(self, rows: np.ndarray) -> tuple[Ragged, Ragged]:
         """The word numbers and the piece numbers of these rows, new tokens among them."""
         if self._new:
-            numbers = [
-                [] if number is None else [number] for number in map(self._number, self._new)
-            ]
+            numbers = [[] if number is None else [number] for number in map(self._number, self._new)]
             self._words = concatenate([self._words, ragged(numbers)])
             self._pieces = concatenate([self._pieces, ragged(self._cut(self._new))])
             self._new = []

@@ -141,6 +141,4 @@ def _vocabulary_size(counter: WordCounter, config: PiecesConfig) -> int:
 
 
 def _damaged(path: Path) -> RunError:
-    return RunError(
-        f"{path} is damaged or no model of pieces; restore it from a copy or train again."
-    )
+    return RunError(f"{path} is damaged or no model of pieces; restore it from a copy or train again.")

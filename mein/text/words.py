@@ -104,9 +104,7 @@ class Words:
     def save(self, path: Path) -> None:
         """Write one word a line with its counts, below a line of version, documents and words."""
         lines = [f"{HEADER}\t{VERSION}\t{self.counts[END]}\t{len(self.words)}"]
-        columns = zip(
-            self.words, self.counts[SPECIALS:], self.document_counts[SPECIALS:], strict=True
-        )
+        columns = zip(self.words, self.counts[SPECIALS:], self.document_counts[SPECIALS:], strict=True)
         lines += [f"{word}\t{count}\t{documents}" for word, count, documents in columns]
         write_atomically(path, ("\n".join(lines) + "\n").encode("utf-8"))
 
@@ -189,9 +187,7 @@ def _read_header(path: Path, lines: list[str]) -> int:
     if len(fields) < 2 or fields[0] != HEADER or not _is_count(fields[1]):
         raise _damaged(path, f"its first line is not `{HEADER}<TAB>version`")
     if int(fields[1]) > VERSION:
-        raise RunError(
-            f"{path} has version {fields[1]}, but this mein reads up to {VERSION}; update mein."
-        )
+        raise RunError(f"{path} has version {fields[1]}, but this mein reads up to {VERSION}; update mein.")
     if len(fields) != 4 or not all(_is_count(n) for n in fields[2:]) or lines[-1]:
         raise _damaged(path, "it was cut short")
     if int(fields[3]) != len(lines) - 2:
