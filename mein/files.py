@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,7 @@ from mein.errors import RunError
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
     """A temporary path beside `path`; renamed to it at a clean exit, removed otherwise."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")  # see is_temporary
     try:
         yield temporary
         with temporary.open("rb") as written:
@@ -22,6 +23,12 @@ def atomic_path(path: Path) -> Iterator[Path]:
         raise writing_failed(path, problem) from problem
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def is_temporary(name: str, of: str | None = None) -> bool:
+    """Whether a file's name is one that `atomic_path` gives, for the file `of` or for any."""
+    target = ".+" if of is None else re.escape(of)
+    return re.fullmatch(rf"\.{target}\.\d+\.tmp", name) is not None
 
 
 def write_atomically(path: Path, content: bytes) -> None:

@@ -48,7 +48,7 @@ def mix(logits: Tensor, alpha: Tensor, gates: Tensor) -> Tensor:
 def supervised_loss(logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
     """-log p(y | X), averaged with the documents' weights: equation 4 from z, equation 13 from z'."""
     losses = functional.cross_entropy(logits, labels, reduction="none")
-    return (weights * losses).sum() / weights.sum()
+    return (weights * losses).sum() / weights.sum().clamp_min(torch.finfo(weights.dtype).tiny)
 
 
 def random_alpha(imitators: int, documents: int, classes: int, seed: int, part: str) -> np.ndarray:

@@ -1,5 +1,7 @@
 """Before Algorithm 1: from documents to vocabularies and encoded parts in the run folder."""
 
+import hashlib
+import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,6 +13,7 @@ from mein.config import Config
 from mein.data.corpus import Corpus, in_chunks, read_all
 from mein.data.labels import Labels
 from mein.data.splits import fingerprints, split_dev
+from mein.errors import InputError, RunError
 from mein.model import load_encoder
 from mein.progress import Reporter
 from mein.seeds import derive_seed, numpy_generator
@@ -19,7 +22,7 @@ from mein.text.store import write_store
 from mein.training.folder import RunFolder
 
 SHARD_DOCUMENTS = 10_000
-HELD_OUT_DOCUMENTS = 2_000  # unlabelled documents on which stage 2 is judged, a tenth at most
+HELD_OUT_DOCUMENTS = 2_000  # unlabelled documents on which stage 2 is judged, a tenth at most, but one
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,15 @@ class LabeledTexts:
     train_weights: np.ndarray
     dev_texts: list[str]
     dev_ids: np.ndarray
+
+    @property
+    def digest(self) -> str:
+        """Equal for the same documents with the same labels, weights and split."""
+        digest = hashlib.blake2b(digest_size=16)
+        for array in (self.train_ids, self.train_weights, self.dev_ids):
+            digest.update(array.tobytes())
+        digest.update(json.dumps([self.train_texts, self.dev_texts]).encode("utf-8"))
+        return digest.hexdigest()
 
 
 def read_labeled(config: Config, corpus: Corpus) -> LabeledTexts:
@@ -47,6 +59,12 @@ def read_labeled(config: Config, corpus: Corpus) -> LabeledTexts:
     else:
         train_rows, dev_rows = split_dev(ids, config.dev_fraction, derive_seed(config.seed, "dev"))
         dev_texts, dev_ids = [texts[i] for i in dev_rows], ids[dev_rows]
+    if len(dev_ids) == 0:
+        source = name if corpus.dev is None else corpus.names.get("dev", "the dev file")
+        raise InputError(
+            f"No labels are left for choosing: {source} holds too few documents; "
+            "add some, or raise dev_fraction."
+        )
     weights = np.ones(len(ids)) if corpus.sample_weight is None else corpus.sample_weight
     weights = weights * _class_weights(config, ids[train_rows], len(labels.classes))[ids]
     train_weights = weights[train_rows].astype(np.float32)
@@ -92,15 +110,11 @@ def prepare(
 
     Returns how many documents each part holds.
     """
+    _remember_labels(labeled, folder)
     if (folder / "prepared.json").exists():
         return folder.read_json("prepared.json")
     unlabeled = UnlabeledTexts(config, corpus)
-    encoder, documents = _vocabularies(config, labeled, unlabeled, folder, reporter)
-    prior = np.bincount(labeled.train_ids, minlength=len(labeled.labels.classes))
-    folder.write_json(
-        "labels.json",
-        {"classes": list(labeled.labels.classes), "prior": (prior / prior.sum()).tolist()},
-    )
+    encoder, seen = _vocabularies(config, labeled, unlabeled, folder, reporter)
     counts = {"train": len(labeled.train_texts), "dev": len(labeled.dev_texts)}
     for part, texts in (("train", labeled.train_texts), ("dev", labeled.dev_texts)):
         one_shard = max(1, len(texts))
@@ -111,11 +125,28 @@ def prepare(
             shard_documents=one_shard,
             workers=1,
         )
-    if documents:
-        counts |= _encode_unlabeled(config, folder, encoder, unlabeled, documents, reporter)
-    counts["removed"] = unlabeled.removed
+    if seen["unlabeled"]:
+        counts |= _encode_unlabeled(config, folder, encoder, unlabeled, seen["unlabeled"], reporter)
+    counts["removed"] = seen["removed"]
     folder.write_json("prepared.json", counts)
     return counts
+
+
+def _remember_labels(labeled: LabeledTexts, folder: RunFolder) -> None:
+    """Write labels.json; where it is there, refuse labelled documents that are not those of its run."""
+    prior = np.bincount(labeled.train_ids, minlength=len(labeled.labels.classes))
+    content = {
+        "classes": list(labeled.labels.classes),
+        "prior": (prior / prior.sum()).tolist(),
+        "documents": labeled.digest,
+    }
+    if not (folder / "labels.json").exists():
+        folder.write_json("labels.json", content)
+    elif folder.read_json("labels.json") != content:
+        raise RunError(
+            f"The labelled documents are not those that the run in {folder.path} began with: "
+            "restore them, or choose another --out."
+        )
 
 
 def _vocabularies(
@@ -124,22 +155,23 @@ def _vocabularies(
     unlabeled: UnlabeledTexts,
     folder: RunFolder,
     reporter: Reporter,
-) -> tuple[Encoder, int]:
-    """Learn both vocabularies from train and unlabelled text; also the number of the latter."""
+) -> tuple[Encoder, dict[str, int]]:
+    """Learn both vocabularies from train and unlabelled text; also how many of the latter there are."""
     if (folder / "vocabularies.json").exists():
-        documents = folder.read_json("vocabularies.json")["unlabeled"]
-        return load_encoder(config, folder), documents
+        return load_encoder(config, folder), folder.read_json("vocabularies.json")
     reporter.say("Learning the vocabularies ...")
     texts = chain(in_chunks(labeled.train_texts), unlabeled)
-    encoder, seen = learn_vocabularies(texts, config.words, config.pieces)
+    encoder, documents = learn_vocabularies(texts, config.words, config.pieces)
     encoder.words.save(folder / "words.txt")
     encoder.pieces.save(folder / "pieces.model")
-    documents = seen - len(labeled.train_texts)
-    folder.write_json(
-        "vocabularies.json",
-        {"words": encoder.words.size, "pieces": encoder.pieces.size, "unlabeled": documents},
-    )
-    return encoder, documents
+    seen = {
+        "words": encoder.words.size,
+        "pieces": encoder.pieces.size,
+        "unlabeled": documents - len(labeled.train_texts),
+        "removed": unlabeled.removed,
+    }
+    folder.write_json("vocabularies.json", seen)
+    return encoder, seen
 
 
 def _encode_unlabeled(
@@ -151,14 +183,15 @@ def _encode_unlabeled(
     reporter: Reporter,
 ) -> dict[str, int]:
     """Encode the unlabelled text into two stores: what imitators learn from, and what they are judged on."""
-    share = min(0.1, HELD_OUT_DOCUMENTS / documents)
+    held_out = held_out_rows(documents, config.seed)
     workers = config.runtime.workers or os.cpu_count() or 1
 
-    def chosen(held_out: bool) -> Iterator[list[str]]:
-        draws = numpy_generator(config.seed, "held out")
+    def chosen(wants_held_out: bool) -> Iterator[list[str]]:
+        first = 0
         for chunk in unlabeled:
-            is_held_out = draws.random(len(chunk)) < share
-            kept = [t for t, out in zip(chunk, is_held_out, strict=True) if out == held_out]
+            is_held_out = np.isin(np.arange(first, first + len(chunk)), held_out)
+            first += len(chunk)
+            kept = [t for t, out in zip(chunk, is_held_out, strict=True) if out == wants_held_out]
             task.advance(len(kept))
             yield kept
 
@@ -175,3 +208,9 @@ def _encode_unlabeled(
                 )
             )
     return counts
+
+
+def held_out_rows(documents: int, seed: int) -> np.ndarray:
+    """Which unlabelled documents stage 2 is judged on: a tenth, 2,000 at most, one at least."""
+    count = max(1, min(documents // 10, HELD_OUT_DOCUMENTS))
+    return numpy_generator(seed, "held out").choice(documents, count, replace=False)

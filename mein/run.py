@@ -71,10 +71,11 @@ class Run:
 
     @contextmanager
     def timed(self, step: str) -> Iterator[None]:
-        """Record how long a step took."""
+        """Record how long a step took; once, also where a kill makes it end twice."""
         started = time.monotonic()
         yield
-        self.folder.record("steps", step=step, seconds=round(time.monotonic() - started, 3))
+        if not any(line["step"] == step for line in self.folder.metrics("steps")):
+            self.folder.record("steps", step=step, seconds=round(time.monotonic() - started, 3))
 
 
 def train_run(

@@ -1,7 +1,10 @@
 """Tensors on disk: safetensors with one JSON object beside them, atomic, checksummed, no pickle."""
 
+import errno
 import hashlib
 import json
+import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +22,12 @@ FORMAT_VERSION = 1  # raised when an older reader could no longer understand the
 def save_tensors(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
     """Write tensors and JSON-able facts as one file; it is whole or not there."""
     plain = {name: tensor.detach().to("cpu").contiguous() for name, tensor in tensors.items()}
-    header = {"version": FORMAT_VERSION, "sha256": _digest(plain), "facts": facts}
+    header = {"version": FORMAT_VERSION, "sha256": _digest(plain, facts), "facts": facts}
     with atomic_path(path) as temporary:
-        save_file(plain, temporary, metadata={"mein": json.dumps(header)})
+        try:
+            save_file(plain, temporary, metadata={"mein": json.dumps(header)})
+        except SafetensorError as problem:  # it hides the system's error in its text
+            raise _system_error(problem) from problem
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -37,10 +43,9 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     if not isinstance(header, dict):
         raise _damaged(path)
     check_version(path, header.get("version"))
-    if header.get("sha256") != _digest(tensors):
+    facts = header.get("facts")
+    if not isinstance(facts, dict) or header.get("sha256") != _digest(tensors, facts):
         raise _damaged(path)
-    facts = header["facts"]
-    assert isinstance(facts, dict)
     return tensors, facts
 
 
@@ -62,8 +67,14 @@ def _damaged(path: Path) -> RunError:
     )
 
 
-def _digest(tensors: dict[str, Tensor]) -> str:
-    digest = hashlib.sha256()
+def _system_error(problem: SafetensorError) -> OSError:
+    code = re.search(r"os error (\d+)", str(problem))
+    number = int(code[1]) if code else errno.EIO
+    return OSError(number, os.strerror(number))
+
+
+def _digest(tensors: dict[str, Tensor], facts: dict[str, Any]) -> str:
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode("utf-8"))
     for name in sorted(tensors):
         tensor = tensors[name]
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())

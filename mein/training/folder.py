@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mein.errors import RunError
-from mein.files import write_atomically, writing_failed
+from mein.files import is_temporary, write_atomically, writing_failed
 from mein.training.checkpoint import FORMAT_VERSION, check_version
 
 
@@ -44,14 +44,9 @@ class RunFolder:
             yield
 
     def claim(self, identity: dict[str, Any], resume: bool) -> None:
-        """Make the folder this run's, or check that it already is."""
+        """Make the folder this run's, or check that it already is; clear what a kill left half-written."""
         if not (self / "config.json").exists():
-            strangers = sorted(p.name for p in self.path.iterdir() if p.name != ".lock")
-            if strangers:
-                raise RunError(
-                    f"{self.path} exists and is not a run of mein (it holds {strangers[0]!r}): "
-                    "choose an empty folder for --out."
-                )
+            self._refuse_strangers()
             self.write_json("config.json", identity)
             return
         found = self.read_json("config.json")
@@ -66,6 +61,27 @@ class RunFolder:
                 f"{self.path} holds another run: its {name} is {old!r}, not {new!r}; "
                 "choose another --out, or resume with the settings that it was started with."
             )
+        self._clear_halves()
+
+    def _refuse_strangers(self) -> None:
+        """A folder without config.json is ours only if a kill left nothing but that file's beginning."""
+        names = sorted(p.name for p in self.path.iterdir() if p.name != ".lock")
+        strangers = [name for name in names if not is_temporary(name, "config.json")]
+        if strangers:
+            raise RunError(
+                f"{self.path} exists and is not a run of mein (it holds {strangers[0]!r}): "
+                "choose an empty folder for --out."
+            )
+        self._clear_halves()
+
+    def _clear_halves(self) -> None:
+        """Remove temporary files, and the last line of the metrics where a kill cut it."""
+        for path in [p for p in self.path.rglob(".*.tmp") if is_temporary(p.name)]:
+            path.unlink(missing_ok=True)
+        path = self / "metrics.jsonl"
+        content = path.read_bytes() if path.exists() else b""
+        if not content.endswith(b"\n") and content:
+            write_atomically(path, content[: content.rfind(b"\n") + 1])
 
     def write_json(self, name: str, content: dict[str, Any]) -> None:
         """Write a small JSON file with the format's version, atomically."""

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from mein.errors import RunError
 from mein.progress import Reporter
 from mein.settings import Settings
 from mein.training.checkpoint import load_tensors, save_tensors
@@ -202,6 +203,7 @@ def _restore(
     path: Path, stage: Stage, optimizer: torch.optim.Optimizer
 ) -> tuple[Standing, dict[str, Tensor]]:
     tensors, facts = load_tensors(path)
+    _check_shapes(path, stage, tensors)
     standing = Standing(**facts)
     devices = {name: p.device for name, p in stage.parameters.items()}
     _copy_into(stage.parameters, {name: tensors[f"now.{name}"] for name in devices})
@@ -212,6 +214,17 @@ def _restore(
                 on = value if key == "step" else value.to(parameter.device)
                 optimizer.state[parameter][key] = on
     return standing, {name: tensors[f"best.{name}"].to(devices[name]) for name in devices}
+
+
+def _check_shapes(path: Path, stage: Stage, tensors: Mapping[str, Tensor]) -> None:
+    """Refuse another network's checkpoint; subtle: copying alone would broadcast some of them."""
+    wanted = {f"now.{name}": p.shape for name, p in stage.parameters.items()}
+    found = {name: tensor.shape for name, tensor in tensors.items() if name.startswith("now.")}
+    if found != wanted:
+        raise RunError(
+            f"{path} belongs to another network than the one in training: "
+            "remove it and resume; the stage then starts again."
+        )
 
 
 @torch.no_grad()

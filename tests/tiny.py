@@ -1,0 +1,67 @@
+"""A corpus and a configuration so small that a whole run takes a second."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from mein.config import Config, load_config
+from mein.data.corpus import Corpus, source_of_lists
+from mein.data.demo import DemoCorpus, demo_corpus
+from mein.evaluation.table import Row
+from mein.judge import train_and_judge
+from mein.progress import Silence
+
+SETTINGS: dict[str, Any] = {
+    "pieces.vocabulary_size": 200,
+    "expert.embedding_dim": 6,
+    "expert.hidden_dim": 5,
+    "expert.mlp_dim": 4,
+    "imitators.windows": [1, 2],
+    "imitators.embedding_dim": 4,
+    "imitators.channels": 3,
+    "expert_training.epochs": 2,
+    "imitator_training.epochs": 2,
+    "imitator_training.batch_tokens": 1_500,
+    "fine_tuning.epochs": 2,
+    "runtime.device": "cpu",
+    "runtime.workers": 1,
+}
+TEXTS = demo_corpus(seed=3, labeled=80, unlabeled=120, test=40)
+
+
+def config(**overrides: Any) -> Config:
+    """The smallest configuration; overrides by dotted name, with `__` for the dot."""
+    named = {name.replace("__", "."): value for name, value in overrides.items()}
+    return load_config("small", overrides=SETTINGS | named)
+
+
+def corpus(
+    texts: DemoCorpus = TEXTS,
+    *,
+    unlabeled: Sequence[str] | None = None,
+    test_labels: Sequence[Any] | None = None,
+    **others: Any,
+) -> Corpus:
+    """The embedded corpus, small; parts can be replaced."""
+    return Corpus(
+        labeled=source_of_lists(texts.labeled_texts, texts.labeled_labels),
+        unlabeled=source_of_lists(texts.unlabeled_texts if unlabeled is None else unlabeled),
+        test=source_of_lists(texts.test_texts, texts.test_labels if test_labels is None else test_labels),
+        **others,
+    )
+
+
+def run(path: Path, documents: Corpus | None = None, *, resume: bool = False, **overrides: Any) -> list[Row]:
+    """Train and judge in `path`."""
+    data = corpus() if documents is None else documents
+    return train_and_judge(config(**overrides), data, path, Silence(), resume=resume)
+
+
+def artefacts(path: Path) -> dict[str, bytes]:
+    """Every file of a run folder by name, without the metrics, whose timings differ, and the lock."""
+    files = (file for file in path.rglob("*") if file.is_file())
+    return {
+        str(file.relative_to(path)): file.read_bytes()
+        for file in files
+        if file.name not in ("metrics.jsonl", ".lock")
+    }
