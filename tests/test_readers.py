@@ -141,7 +141,7 @@ def test_chunks_stay_small_whatever_the_file_size(tmp_path: Path, name: str) -> 
     chunks = read_documents(path, ColumnsConfig(), labeled=False)
     sizes = [sum(map(len, chunk.texts)) for chunk in chunks]
     assert sum(sizes) in {len(text) * count, len(text.strip()) * count}
-    assert max(sizes) <= 2 * tables.CHUNK_BYTES
+    assert max(sizes) <= 2 << 20
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.txt.gz"])
