@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mein.data import tables
 from mein.data.columns import find_label_column, find_text_column
 from mein.data.readers import ColumnsConfig, read_documents, read_tables
 from tests.reading import PACK, put, read, refuses
