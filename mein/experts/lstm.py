@@ -49,7 +49,7 @@ class LSTMExpert(nn.Module):
         """
         nn.init.normal_(self.embedding.weight)
         self.embedding.weight[0].zero_()
-        W_ih, W_hh, b_ih, b_hh = self.lstm._flat_weights
+        W_ih, W_hh, b_ih, b_hh = self.lstm.parameters()
         for kernel in W_hh.chunk(4):
             nn.init.orthogonal_(kernel)
         for kernel in W_ih.chunk(4):

@@ -135,9 +135,10 @@ class WordCounter:
     Memory is bounded: above `limit` distinct words the rarest are dropped (those of one document
     first) until half the limit is left. A word that was dropped counts from 0 when it comes again,
     so the count of a rare word may be a little low; that of a word frequent throughout is exact.
+    The default takes about 60 MB; 20,000 film reviews have 68,000 distinct words.
     """
 
-    def __init__(self, config: WordsConfig, limit: int = 1_000_000) -> None:
+    def __init__(self, config: WordsConfig, limit: int = 500_000) -> None:
         self.config = config
         self.limit = limit
         self.documents = 0

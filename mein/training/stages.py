@@ -74,7 +74,7 @@ def train_expert(
     seed: int,
 ) -> Outcome:
     """Theta' = argmin L_s: the first line. It is the third with every lambda at -inf."""
-    no_gates = Gates(MixtureConfig(), 0)
+    no_gates = Gates(MixtureConfig(), 0).to(device_of(expert))
     return fine_tune("expert", expert, no_gates, train_part, dev_part, config, runtime, seed)
 
 
