@@ -1,5 +1,6 @@
 """A corpus and a configuration so small that a whole run takes a second."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,11 @@ SETTINGS: dict[str, Any] = {
     "imitators.embedding_dim": 4,
     "imitators.channels": 3,
     "expert_training.epochs": 2,
+    "expert_training.batch_documents": 16,
     "imitator_training.epochs": 2,
     "imitator_training.batch_tokens": 1_500,
     "fine_tuning.epochs": 2,
+    "fine_tuning.batch_documents": 16,
     "runtime.device": "cpu",
     "runtime.workers": 1,
 }
@@ -42,10 +45,11 @@ def corpus(
     test_labels: Sequence[Any] | None = None,
     **others: Any,
 ) -> Corpus:
-    """The embedded corpus, small; parts can be replaced."""
+    """The embedded corpus, small, with 3 test texts among the unlabelled; parts can be replaced."""
+    all_unlabeled = [*texts.unlabeled_texts, *texts.test_texts[:3]]
     return Corpus(
         labeled=source_of_lists(texts.labeled_texts, texts.labeled_labels),
-        unlabeled=source_of_lists(texts.unlabeled_texts if unlabeled is None else unlabeled),
+        unlabeled=source_of_lists(all_unlabeled if unlabeled is None else unlabeled),
         test=source_of_lists(texts.test_texts, texts.test_labels if test_labels is None else test_labels),
         **others,
     )
@@ -65,3 +69,9 @@ def artefacts(path: Path) -> dict[str, bytes]:
         for file in files
         if file.name not in ("metrics.jsonl", ".lock")
     }
+
+
+def timeless_metrics(path: Path) -> list[dict[str, Any]]:
+    """Every line of the metrics, without what a clock measured."""
+    lines = (path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    return [{k: v for k, v in json.loads(line).items() if k != "seconds"} for line in lines]
