@@ -2,14 +2,15 @@
 
 import difflib
 import json
+import textwrap
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from mein.data.readers import ColumnsConfig
 from mein.errors import ConfigError
@@ -27,7 +28,7 @@ PRESETS = ("small", "full", "paper")
 class FineTuningConfig(SupervisedConfig):
     """How the mixture is tuned on the labels."""
 
-    learning_rate: float = 1e-4
+    learning_rate: float = Field(default=1e-4, gt=0.0, allow_inf_nan=False)
     """Of the first step."""
 
 
@@ -36,16 +37,16 @@ class RuntimeConfig(Settings):
 
     device: str = "auto"
     """cpu, cuda, cuda:1 ...; auto takes a GPU where there is one."""
-    workers: int | None = None
+    workers: Annotated[int, Field(ge=1)] | None = None
     """Processes that encode text; none takes one for each core."""
-    checkpoint_seconds: Annotated[float, Field(ge=0)] = 30.0
+    checkpoint_seconds: float = Field(default=30.0, ge=0.0, allow_inf_nan=False)
     """A stage saves where it stands this often."""
 
 
 class Config(Settings):
     """Everything that a run depends on besides its data."""
 
-    seed: int = 0
+    seed: int = Field(default=0, ge=0)
     """All randomness comes from it."""
     dev_fraction: Annotated[float, Field(gt=0, lt=1)] | None = None
     """Share of the labels kept for choosing; none: a tenth, but 500 where a quarter allows it."""
@@ -115,13 +116,17 @@ def _read_file(path: Path) -> dict[str, Any]:
         text = path.read_text(encoding="utf-8")
         content = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     except OSError as problem:
-        raise ConfigError(f"Cannot read the config {path}: {problem.strerror}.") from problem
+        raise ConfigError(
+            f"Cannot read the config {path} ({problem.strerror}): write one with `mein init`."
+        ) from problem
     except ValueError as problem:
-        raise ConfigError(f"The config {path} cannot be parsed: {problem}.") from problem
-    if "config" in content and "mein" in content:  # the config.json of a run
-        content = content["config"]
-    assert isinstance(content, dict)
-    return content
+        raise ConfigError(f"The config {path} cannot be parsed ({problem}): mend it there.") from problem
+    if not isinstance(content, dict):
+        raise ConfigError(
+            f"The config {path} holds a {type(content).__name__}: give it sections of settings."
+        )
+    is_of_run = isinstance(content.get("config"), dict) and "mein" in content
+    return content["config"] if is_of_run else content
 
 
 def parse_overrides(lines: Sequence[str]) -> dict[str, Any]:
@@ -162,35 +167,57 @@ def _none_for_none(value: Any) -> Any:
 
 
 def _sentence(problem: ValidationError) -> str:
+    """One sentence about the first thing that is wrong."""
     first = problem.errors()[0]
-    where = ".".join(str(part) for part in first["loc"])
-    if first["type"] != "extra_forbidden":
-        return f"Setting {where} is {first['input']!r}: {first['msg'].lower()}."
-    section: type[BaseModel] = Config
-    for part in first["loc"][:-1]:
-        inner = section.model_fields[str(part)].annotation
-        assert isinstance(inner, type)
-        section = inner
-    names = list(section.model_fields)
-    nearest = difflib.get_close_matches(str(first["loc"][-1]), names, n=1, cutoff=0.0)[0]
-    return f"Unknown setting {where!r}: did you mean {nearest!r}?"
+    where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])[1:]
+    if first["type"] == "extra_forbidden":
+        sections = (name for name in Config.model_fields if _is_section(name))
+        nearest = _nearest(where, sections if isinstance(first["input"], dict) else _names())
+        return f"Unknown setting {where!r}: did you mean {nearest!r}?"
+    if first["type"] == "model_type":
+        inside = next(name for name in _names() if name.startswith(f"{where}."))
+        return f"{where!r} is a section, not a setting: set what is in it, such as {inside!r}."
+    wish = first["msg"].removeprefix("Input ").removeprefix("Tuple ")
+    wish = wish.split(", unable to")[0].split(" after validation")[0]
+    return f"Setting {where} is {first['input']!r}, but {wish}."
+
+
+def _names() -> Iterator[str]:
+    """Every setting by its dotted name, in the order of the file."""
+    for name, field in Config.model_fields.items():
+        inside = type(field.default).model_fields if _is_section(name) else {}
+        yield from (f"{name}.{inner}" for inner in inside) if inside else [name]
+
+
+def _nearest(wanted: str, names: Iterable[str]) -> str:
+    """The name that is most like the one wanted, as a whole and in its last word."""
+
+    def likeness(name: str) -> float:
+        last = difflib.SequenceMatcher(None, wanted.split(".")[-1], name.split(".")[-1]).ratio()
+        return difflib.SequenceMatcher(None, wanted, name).ratio() + last
+
+    return max(names, key=likeness)
 
 
 def as_toml(config: Config) -> str:
     """The configuration as a commented file that `load_config` reads back."""
-    lines = ["# A configuration of mein: every setting, with its value and what it means."]
-    plain = {n: f for n, f in Config.model_fields.items() if not _is_section(config, n)}
-    lines += _toml_fields(config, list(plain))
-    for name in Config.model_fields:
-        if _is_section(config, name):
-            section = getattr(config, name)
-            lines += ["", f"[{name}]  # {Config.model_fields[name].description}"]
-            lines += _toml_fields(section, list(type(section).model_fields))
+    lines = [
+        "# A configuration of mein: every setting, with its value and what it means.",
+        '# "none" stands for no value. Use it with `mein train --config`; what is left',
+        "# out keeps its default.",
+        "",
+    ]
+    names = list(Config.model_fields)
+    lines += _toml_fields(config, [name for name in names if not _is_section(name)])
+    for name in filter(_is_section, names):
+        section = getattr(config, name)
+        lines += ["", f"[{name}]  # {Config.model_fields[name].description}"]
+        lines += _toml_fields(section, list(type(section).model_fields))
     return "\n".join(lines) + "\n"
 
 
-def _is_section(config: Config, name: str) -> bool:
-    return isinstance(getattr(config, name), Settings)
+def _is_section(name: str) -> bool:
+    return isinstance(Config.model_fields[name].default, Settings)
 
 
 def _toml_fields(section: Settings, names: list[str]) -> list[str]:
@@ -198,5 +225,9 @@ def _toml_fields(section: Settings, names: list[str]) -> list[str]:
     for name in names:
         value = getattr(section, name)
         shown = json.dumps("none" if value is None else value, ensure_ascii=False)
-        lines += [f"# {type(section).model_fields[name].description}", f"{name} = {shown}"]
+        meaning = str(type(section).model_fields[name].description)
+        lines += textwrap.wrap(
+            meaning, 80, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False
+        )
+        lines.append(f"{name} = {shown}")
     return lines

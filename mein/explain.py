@@ -36,6 +36,8 @@ class Explanation:
     """The part of each window's imitator."""
     fragments: tuple[Fragment, ...]
     """Of all windows, the strongest first; negative ones spoke for the alternative."""
+    is_silent: bool
+    """Whether the text says nothing, so that the odds are those of the classes in training."""
 
     def contribution_label(self, fragment: Fragment) -> Label:
         """The label that a fragment spoke for."""
@@ -66,6 +68,7 @@ def explain(model: Model, text: str) -> Explanation:
         expert=expert,
         imitators=parts,
         fragments=tuple(sorted(fragments, key=lambda f: -abs(f.contribution))),
+        is_silent=is_silent,
     )
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from mein.errors import ConfigError
 from mein.experts.lstm import LSTMExpert
 from mein.imitators.reference import Imitators, average_windows
 from mein.text.batches import by_tokens, pack_pieces, pad_words
@@ -19,7 +20,16 @@ def choose_device(name: str) -> torch.device:
     """The device with this name; "auto" is a GPU where there is one."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return torch.device(name)
+    try:
+        device = torch.device(name)
+    except RuntimeError as problem:
+        raise ConfigError(f"Unknown device {name!r}: choose auto, cpu, cuda or cuda:1.") from problem
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ConfigError(
+            f"Device {name!r} is not there, this machine offers {torch.cuda.device_count()} GPUs to torch: "
+            "choose auto or cpu."
+        )
+    return device
 
 
 def device_of(network: nn.Module) -> torch.device:

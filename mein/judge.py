@@ -88,7 +88,7 @@ def log_probs_of_all(
     if len(alpha):
         together = alpha.astype(np.float64).sum(0)
         found[IMITATORS_ALONE] = mixture.calibrated(documents, together, mixture.imitator_temperature)
-    found[MIXTURE] = _log_probs(mixture, documents, alpha)
+    found[MIXTURE if len(alpha) else EXPERT] = _log_probs(mixture, documents, alpha)
     return found
 
 

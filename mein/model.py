@@ -1,5 +1,6 @@
 """A trained classifier: text in, probabilities out. What a finished run folder holds."""
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ import torch
 
 from mein.config import Config, make_config
 from mein.data.labels import Labels
-from mein.errors import RunError
+from mein.errors import ConfigError, RunError
 from mein.evaluation.calibration import apply_temperature
 from mein.experts.lstm import LSTMExpert
 from mein.imitators.reference import Imitators
@@ -88,8 +89,7 @@ class Model:
             folder.write_json(
                 "labels.json", {"classes": list(self.labels.classes), "prior": self.prior.tolist()}
             )
-            self.encoder.words.save(folder / "words.txt")
-            self.encoder.pieces.save(folder / "pieces.model")
+            save_encoder(folder, self.encoder, {})
             folder.write_json("prepared.json", {"unlabeled": len(self.imitators.windows)})
             save_tensors(
                 folder / "imitators.safetensors",
@@ -107,16 +107,29 @@ class Model:
 def load_model(path: Path, device: str = "auto") -> Model:
     """The classifier that a finished run left in its folder."""
     folder = RunFolder(path)
-    config = make_config(folder.read_json("config.json")["config"])
+    config = read_config(folder)
     if not folder.is_done:
         raise RunError(f"The run in {path} is not finished: continue it with `mein train --resume`.")
     return load_variant(folder, config, "mixture", choose_device(device))
 
 
+def read_config(folder: RunFolder) -> Config:
+    """The configuration of a run."""
+    if not folder.path.is_dir():
+        raise RunError(f"{folder.path} is no folder: give the one that `mein train --out` wrote.")
+    content = folder.read_json("config.json")
+    try:
+        return make_config(content["config"])
+    except (KeyError, TypeError, ValueError, ConfigError) as problem:
+        raise RunError(
+            f"{folder / 'config.json'} is damaged or of another version of mein ({problem}): "
+            "restore it from a copy, or use that version."
+        ) from problem
+
+
 def load_variant(folder: RunFolder, config: Config, name: str, device: torch.device) -> Model:
     """The mixture, or what it is compared with: the plain expert, closed gates, random vectors."""
-    content = folder.read_json("labels.json")
-    labels, prior = Labels(tuple(content["classes"])), np.array(content["prior"])
+    labels, prior = _read_labels(folder)
     encoder = load_encoder(config, folder)
     expert = LSTMExpert(config.expert, encoder.words.size, len(labels.classes))
     facts = restore(folder, name, expert)
@@ -134,6 +147,18 @@ def load_variant(folder: RunFolder, config: Config, name: str, device: torch.dev
         temperature=facts["temperature"],
         imitator_temperature=imitator_facts["temperature"],
     )
+
+
+def _read_labels(folder: RunFolder) -> tuple[Labels, np.ndarray]:
+    """The classes and the share of each in training (Y,)."""
+    content = folder.read_json("labels.json")
+    try:
+        labels, prior = Labels(tuple(content["classes"])), np.array(content["prior"], np.float64)
+    except (KeyError, TypeError, ValueError) as problem:
+        raise _damaged(folder / "labels.json") from problem
+    if prior.shape != (len(labels.classes),):
+        raise _damaged(folder / "labels.json")
+    return labels, prior
 
 
 def restore(folder: RunFolder, name: str, network: torch.nn.Module) -> dict[str, Any]:
@@ -159,9 +184,30 @@ def mixed_logits(z: np.ndarray, alpha: np.ndarray, gates: np.ndarray) -> np.ndar
 
 
 def load_encoder(config: Config, folder: RunFolder) -> Encoder:
-    """The vocabularies of a run."""
-    words = Words.load(folder / "words.txt")
-    return Encoder(config.words, words, Pieces.load(folder / "pieces.model"))
+    """The vocabularies of a run, once they have proved to be those that it was trained with."""
+    encoder = Encoder(config.words, Words.load(folder / "words.txt"), Pieces.load(folder / "pieces.model"))
+    written = folder.read_json("vocabularies.json").get("sha256")
+    for name, digest in _digests(folder).items():
+        if not isinstance(written, dict) or written.get(name) != digest:
+            raise _damaged(folder / name)
+    return encoder
+
+
+def save_encoder(folder: RunFolder, encoder: Encoder, facts: dict[str, int]) -> None:
+    """Leave words.txt and pieces.model in the folder, and then what is known of them."""
+    encoder.words.save(folder / "words.txt")
+    encoder.pieces.save(folder / "pieces.model")
+    sizes = {"words": encoder.words.size, "pieces": encoder.pieces.size}
+    folder.write_json("vocabularies.json", {**sizes, **facts, "sha256": _digests(folder)})
+
+
+def _digests(folder: RunFolder) -> dict[str, str]:
+    names = ("words.txt", "pieces.model")
+    return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
+
+
+def _damaged(path: Path) -> RunError:
+    return RunError(f"{path} is damaged or was changed by another program: restore it from a copy.")
 
 
 def build_imitators(config: Config, pieces: int, classes: int, is_taught: bool) -> Imitators:

@@ -15,7 +15,7 @@ from mein.progress import Reporter
 def predict_file(model: Model, source: str, target: Path, text_column: str | None, reporter: Reporter) -> int:
     """Label every document of `source` into `target`, keeping its other columns; how many there were."""
     documents = 0
-    with open_writer(target) as writer, reporter.task("predicting", 0) as task:
+    with open_writer(target) as writer, reporter.task("predicting", None) as task:
         for batch in read_tables(source):
             column = find_text_column(batch.schema.names, text_column, source)
             texts = ["" if text is None else str(text) for text in batch.column(column).to_pylist()]

@@ -14,7 +14,7 @@ from mein.data.corpus import Corpus, in_chunks, read_all
 from mein.data.labels import Labels
 from mein.data.splits import fingerprints, split_dev
 from mein.errors import InputError, RunError
-from mein.model import load_encoder
+from mein.model import load_encoder, save_encoder
 from mein.progress import Reporter
 from mein.seeds import derive_seed, numpy_generator
 from mein.text.encoder import Encoder, learn_vocabularies
@@ -80,27 +80,41 @@ def _class_weights(config: Config, train_ids: np.ndarray, classes: int) -> np.nd
 
 
 class UnlabeledTexts:
-    """The unlabelled documents as a stream that can be read again, less those of the test set."""
+    """The unlabelled documents as a stream that can be read again, less those of the test set.
 
-    def __init__(self, config: Config, corpus: Corpus) -> None:
+    `in_test` and `empty` count what the last whole reading met.
+    """
+
+    def __init__(self, config: Config, corpus: Corpus, test: np.ndarray) -> None:
         self.source = corpus.unlabeled
-        self.removed = 0
-        """How many documents the last whole reading left out."""
-        self.in_test = np.zeros(0, dtype=np.uint64)
-        if corpus.test is not None and corpus.unlabeled is not None and config.removes_test_overlap:
-            prints = [fingerprints(chunk.texts) for chunk in corpus.test()]
-            found = np.unique(np.concatenate(prints)) if prints else self.in_test
-            self.in_test = found[found != 0]  # 0 is the empty document, which betrays nothing
+        self.removes = config.removes_test_overlap
+        self.test = test
+        self.in_test = self.empty = 0
 
     def __iter__(self) -> Iterator[list[str]]:
-        self.removed = 0
+        self.in_test = self.empty = 0
         for chunk in () if self.source is None else self.source():
             texts = chunk.texts
-            if len(self.in_test):
-                is_known = np.isin(fingerprints(texts), self.in_test)
-                self.removed += int(is_known.sum())
-                texts = [text for text, known in zip(texts, is_known, strict=True) if not known]
+            self.empty += empty_texts(texts)
+            if len(self.test):
+                is_known = np.isin(fingerprints(texts), self.test)
+                self.in_test += int(is_known.sum())
+                if self.removes:
+                    texts = [text for text, known in zip(texts, is_known, strict=True) if not known]
             yield texts
+
+
+def empty_texts(texts: Iterable[str]) -> int:
+    """How many texts hold nothing but white space."""
+    return sum(not text or text.isspace() for text in texts)
+
+
+def _test_fingerprints(corpus: Corpus) -> np.ndarray:
+    """Those of the test texts, each once; 0, the empty text, betrays nothing and is left out."""
+    prints = [] if corpus.test is None else [fingerprints(chunk.texts) for chunk in corpus.test()]
+    found = np.unique(np.concatenate(prints)) if prints else np.zeros(0, dtype=np.uint64)
+    known: np.ndarray = found[found != 0]
+    return known
 
 
 def prepare(
@@ -108,12 +122,13 @@ def prepare(
 ) -> dict[str, int]:
     """Leave words.txt, pieces.model, labels.json and the stores in the folder; skip what is there.
 
-    Returns how many documents each part holds.
+    Returns how many documents each part holds, and how many are empty or in the test set as well.
     """
     _remember_labels(labeled, folder)
     if (folder / "prepared.json").exists():
         return folder.read_json("prepared.json")
-    unlabeled = UnlabeledTexts(config, corpus)
+    test = _test_fingerprints(corpus)
+    unlabeled = UnlabeledTexts(config, corpus, test)
     encoder, seen = _vocabularies(config, labeled, unlabeled, folder, reporter)
     counts = {"train": len(labeled.train_texts), "dev": len(labeled.dev_texts)}
     for part, texts in (("train", labeled.train_texts), ("dev", labeled.dev_texts)):
@@ -127,9 +142,27 @@ def prepare(
         )
     if seen["unlabeled"]:
         counts |= _encode_unlabeled(config, folder, encoder, unlabeled, seen["unlabeled"], reporter)
-    counts["removed"] = seen["removed"]
+    counts |= {name: seen[name] for name in ("removed", "unlabeled_in_test", "empty")}
+    for part, texts in (("train", labeled.train_texts), ("dev", labeled.dev_texts)):
+        counts[f"{part}_in_test"] = int(np.isin(fingerprints(texts), test).sum())
+    for remark in remarks(counts):
+        reporter.say(remark)
+    folder.rewind("data", 0)
+    folder.record("data", **counts)
     folder.write_json("prepared.json", counts)
     return counts
+
+
+def remarks(counts: dict[str, int]) -> list[str]:
+    """What a user should know about the documents before believing a result."""
+    sentences = {
+        "empty": "{} documents are empty: they are kept, and get each class's share in training.",
+        "removed": "{} unlabelled documents are also in the test set: they are left out.",
+        "unlabeled_in_test": "{} unlabelled documents are also in the test set: they are kept, as asked.",
+        "train_in_test": "{} training documents are also in the test set: its error will look too good.",
+        "dev_in_test": "{} dev documents are also in the test set: its error will look too good.",
+    }
+    return [text.format(f"{counts[name]:,}") for name, text in sentences.items() if counts[name]]
 
 
 def _remember_labels(labeled: LabeledTexts, folder: RunFolder) -> None:
@@ -162,15 +195,13 @@ def _vocabularies(
     reporter.say("Learning the vocabularies ...")
     texts = chain(in_chunks(labeled.train_texts), unlabeled)
     encoder, documents = learn_vocabularies(texts, config.words, config.pieces)
-    encoder.words.save(folder / "words.txt")
-    encoder.pieces.save(folder / "pieces.model")
     seen = {
-        "words": encoder.words.size,
-        "pieces": encoder.pieces.size,
         "unlabeled": documents - len(labeled.train_texts),
-        "removed": unlabeled.removed,
+        "removed": unlabeled.in_test if unlabeled.removes else 0,
+        "unlabeled_in_test": 0 if unlabeled.removes else unlabeled.in_test,
+        "empty": unlabeled.empty + empty_texts([*labeled.train_texts, *labeled.dev_texts]),
     }
-    folder.write_json("vocabularies.json", seen)
+    save_encoder(folder, encoder, seen)
     return encoder, seen
 
 

@@ -6,13 +6,13 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn
 
 LINE_SECONDS = 10.0  # in a log, a task says how far it is no more often than this
 
 
 class Task(Protocol):
-    """One piece of work of known length, in documents."""
+    """One piece of work, in documents."""
 
     def advance(self, documents: int, note: str = "") -> None:
         """Say that so many more documents are done, and one thing worth knowing."""
@@ -24,8 +24,8 @@ class Reporter(Protocol):
     def say(self, line: str) -> None:
         """Show one line."""
 
-    def task(self, name: str, total: int, done: int = 0) -> AbstractContextManager[Task]:
-        """Open a piece of work of `total` documents, `done` of them before."""
+    def task(self, name: str, total: int | None, done: int = 0) -> AbstractContextManager[Task]:
+        """Open a piece of work of `total` documents, `done` of them before; None where nobody knows."""
 
 
 class Silence:
@@ -38,7 +38,7 @@ class Silence:
         """Drop the news."""
 
     @contextmanager
-    def task(self, name: str, total: int, done: int = 0) -> Iterator[Task]:
+    def task(self, name: str, total: int | None, done: int = 0) -> Iterator[Task]:
         """A task that shows nothing."""
         yield self
 
@@ -50,57 +50,70 @@ class Terminal:
         self.console = console
 
     def say(self, line: str) -> None:
-        """Print one line."""
-        self.console.print(line, highlight=False)
+        """Print one line, as it is."""
+        self.console.print(line, markup=False, highlight=False, soft_wrap=not self.console.is_terminal)
 
     @contextmanager
-    def task(self, name: str, total: int, done: int = 0) -> Iterator[Task]:
+    def task(self, name: str, total: int | None, done: int = 0) -> Iterator[Task]:
         """A bar with rate and time left, gone when the work is done; or plain lines."""
+        pace = Pace(total, done)
         if not self.console.is_terminal:
-            yield _Lines(self, name, total, done)
+            yield _Lines(self, name, pace)
             return
         columns = (
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=20),
-            TextColumn("{task.percentage:>3.0f}%"),
-            TextColumn("{task.fields[rate]}"),
-            TimeRemainingColumn(compact=True),
-            TextColumn("{task.fields[note]}"),
+            TextColumn("{task.description}", markup=False),
+            BarColumn(20),
+            TextColumn("{task.fields[pace]}"),
         )
         with Progress(*columns, console=self.console, transient=True) as bars:
-            yield _Bar(bars, name, total, done)
+            yield _Bar(bars, name, pace)
+
+
+class Pace:
+    """How far a piece of work is, how fast it goes, and when it will be over."""
+
+    def __init__(self, total: int | None, done: int) -> None:
+        self.total, self.done, self.done_before = total, done, done
+        self.started = time.monotonic()
+
+    def words(self, note: str) -> str:
+        """Such as 45 %, 1,200 docs/s, 1:05 left, loss 0.693."""
+        rate = (self.done - self.done_before) / max(time.monotonic() - self.started, 1e-6)
+        words = [f"{self.done:,}" if not self.total else f"{100 * self.done // self.total} %"]
+        words.append(f"{rate:,.0f} docs/s")
+        if self.total and rate:
+            words.append(f"{as_clock((self.total - self.done) / rate)} left")
+        return ", ".join([*words, note] if note else words)
+
+
+def as_clock(seconds: float) -> str:
+    """Minutes and seconds, and hours where there are any.
+
+    >>> as_clock(65.2), as_clock(3_605)
+    ('1:05', '1:00:05')
+    """
+    minutes, second = divmod(round(max(seconds, 0.0)), 60)
+    hour, minute = divmod(minutes, 60)
+    return f"{hour}:{minute:02}:{second:02}" if hour else f"{minute}:{second:02}"
 
 
 class _Bar:
-    def __init__(self, bars: Progress, name: str, total: int, done: int) -> None:
-        self.bars = bars
-        self.rate = _Rate()
-        self.id = bars.add_task(name, total=total, completed=done, rate="", note="")
+    def __init__(self, bars: Progress, name: str, pace: Pace) -> None:
+        self.bars, self.pace = bars, pace
+        self.id = bars.add_task(name, total=pace.total, completed=pace.done, pace="")
 
     def advance(self, documents: int, note: str = "") -> None:
-        self.bars.update(self.id, advance=documents, rate=self.rate.after(documents), note=note)
+        self.pace.done += documents
+        self.bars.update(self.id, completed=self.pace.done, pace=self.pace.words(note))
 
 
 class _Lines:
-    def __init__(self, terminal: Terminal, name: str, total: int, done: int) -> None:
-        self.terminal, self.name, self.total, self.done = terminal, name, total, done
-        self.rate = _Rate()
+    def __init__(self, terminal: Terminal, name: str, pace: Pace) -> None:
+        self.terminal, self.name, self.pace = terminal, name, pace
         self.last = time.monotonic()
 
     def advance(self, documents: int, note: str = "") -> None:
-        self.done += documents
-        rate = self.rate.after(documents)
+        self.pace.done += documents
         if time.monotonic() - self.last >= LINE_SECONDS:
             self.last = time.monotonic()
-            self.terminal.say(f"{self.name}: {self.done:,} of {self.total:,}, {rate} {note}".rstrip())
-
-
-class _Rate:
-    def __init__(self) -> None:
-        self.started = time.monotonic()
-        self.done = 0
-
-    def after(self, documents: int) -> str:
-        self.done += documents
-        seconds = max(time.monotonic() - self.started, 1e-6)
-        return f"{self.done / seconds:,.0f} docs/s"
+            self.terminal.say(f"  {self.name}: {self.pace.words(note)}")

@@ -4,6 +4,7 @@ import math
 from typing import Literal
 
 import torch
+from pydantic import Field
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence
@@ -16,13 +17,13 @@ class ExpertConfig(Settings):
 
     kind: Literal["lstm"] = "lstm"
     """Which network: lstm."""
-    embedding_dim: int = 256
+    embedding_dim: int = Field(default=256, ge=1)
     """D, the size of a word's embedding."""
-    hidden_dim: int = 1024
+    hidden_dim: int = Field(default=1024, ge=1)
     """H, the size of the LSTM's state."""
-    mlp_dim: int = 30
+    mlp_dim: int = Field(default=30, ge=1)
     """M, the size of the last hidden layer."""
-    dropout: float = 0.5
+    dropout: float = Field(default=0.5, ge=0.0, lt=1.0)
     """Share of embedding elements set to zero in training."""
 
 

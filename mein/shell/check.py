@@ -1,11 +1,13 @@
 """mein check: what the data holds, and what is wrong with it, before anything is trained."""
 
-from rich.console import Console
+from rich import box
 from rich.table import Table
 
-from mein.data.audit import Audit, audit
+from mein.data.audit import NAMES, Audit, audit
 from mein.data.readers import ColumnsConfig
-from mein.errors import InputError
+from mein.shell.console import complain, open_console
+
+MOST_CLASSES = 12  # a longer list of classes would push the rest off the screen
 
 
 def check_data(
@@ -15,31 +17,48 @@ def check_data(
     test: str | None,
     text_column: str | None,
     label_column: str | None,
-) -> None:
-    """Print the audit; where something would stop a training, say so and fail."""
-    console = Console()
+) -> int:
+    """Print the audit; return how many things would stop a training, each said on stderr."""
+    console = open_console()
     columns = ColumnsConfig(text=text_column, label=label_column)
     found = audit(labeled, unlabeled, dev, test, columns)
-    console.print(_table(found))
+    if found.parts:
+        console.print(_figures(found), "")
+    if "labeled" in found.parts:
+        console.print(_classes(found), "")
     for remark in found.remarks:
-        console.print(f"- {remark}", highlight=False)
-    if found.problems:
-        raise InputError(" ".join(found.problems))
-    console.print("Nothing stands in the way of training.", style="bold")
+        console.print(f"- {remark}")
+    for problem in found.problems:
+        complain(problem)
+    if not found.problems:
+        console.print("Nothing stands in the way of training.", style="bold")
+    return len(found.problems)
 
 
-def _table(found: Audit) -> Table:
-    table = Table(box=None, pad_edge=False)
-    table.add_column("")
-    for header in ("documents", "classes", "words: median", "95 %", "most", "empty", "repeated"):
-        table.add_column(header, justify="right")
+def _figures(found: Audit) -> Table:
+    table = _table("documents", "classes", "words:\nmedian", "\n95 %", "\nmost", "empty", "repeated")
     for name, part in found.parts.items():
-        figures = (
-            part.documents,
-            len(part.class_counts),
-            part.median_words,
-            part.words_95th,
-            part.most_words,
-        )
-        table.add_row(name, *(f"{n:,}" for n in (*figures, part.empty, part.duplicates)))
+        classes = "" if name == "unlabeled" else f"{len(part.class_counts):,}"
+        words = (part.median_words, part.words_95th, part.most_words)
+        counts = (f"{n:,}" for n in (*words, part.empty, part.duplicates))
+        table.add_row(NAMES[name], f"{part.documents:,}", classes, *counts)
+    return table
+
+
+def _classes(found: Audit) -> Table:
+    parts = {name: part for name, part in found.parts.items() if name != "unlabeled"}
+    table = _table(*(NAMES[name] for name in parts))
+    names = list(parts["labeled"].class_counts)
+    for name in names[:MOST_CLASSES]:
+        table.add_row(name, *(f"{part.class_counts.get(name, 0):,}" for part in parts.values()))
+    if len(names) > MOST_CLASSES:
+        table.add_row(f"... and {len(names) - MOST_CLASSES:,} more classes")
+    return table
+
+
+def _table(*headers: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("", max_width=24, no_wrap=True)
+    for header in headers:
+        table.add_column(header, justify="right")
     return table

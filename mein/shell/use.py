@@ -3,11 +3,10 @@
 import json
 from pathlib import Path
 
-from rich.console import Console
+from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from mein.config import make_config
 from mein.data.corpus import read_all
 from mein.data.readers import ColumnsConfig, read_documents
 from mein.evaluation.table import compare, headline, render
@@ -16,6 +15,7 @@ from mein.judge import as_plain, log_probs_of_all
 from mein.model import load_model
 from mein.predict import predict_file
 from mein.progress import Terminal
+from mein.shell.console import open_console
 from mein.training.folder import RunFolder
 
 
@@ -24,25 +24,32 @@ def evaluate_run(
 ) -> None:
     """Judge every system of a run on labelled documents."""
     model = load_model(path)
-    columns = ColumnsConfig(text=text_column, label=label_column)
+    config = model.config
+    columns = _columns(config.columns, text_column, label_column)
     texts, values = read_all(lambda: read_documents(documents, columns, labeled=True))
     ids = model.labels.encode(values, documents)
-    folder = RunFolder(path)
-    config = make_config(folder.read_json("config.json")["config"])
-    rows = compare(ids, log_probs_of_all(folder, config, texts, None), seed=config.seed)
+    rows = compare(ids, log_probs_of_all(RunFolder(path), config, texts, None), seed=config.seed)
     if as_json:
         print(json.dumps([as_plain(row) for row in rows], indent=1))
         return
-    console = Console()
+    console = open_console()
     console.print(render(rows, title=f"{len(ids):,} documents of {documents}"))
-    console.print(headline(rows), style="bold", highlight=False)
+    console.print(headline(rows), style="bold")
 
 
 def predict_documents(path: Path, documents: str, out: Path, text_column: str | None) -> None:
     """Label a file."""
-    console = Console()
-    count = predict_file(load_model(path), documents, out, text_column, Terminal(console))
-    console.print(f"Labelled {count:,} documents in {out}.", highlight=False)
+    console, model = open_console(), load_model(path)
+    column = _columns(model.config.columns, text_column, None).text
+    count = predict_file(model, documents, out, column, Terminal(console))
+    console.print(f"Labelled {count:,} documents in {out}.", soft_wrap=True)
+
+
+def _columns(of_run: ColumnsConfig, text: str | None, label: str | None) -> ColumnsConfig:
+    """The columns named now, or else when the run was trained."""
+    return ColumnsConfig(
+        text=of_run.text if text is None else text, label=of_run.label if label is None else label
+    )
 
 
 def explain_text(path: Path, text: str, top: int, as_json: bool) -> None:
@@ -51,34 +58,50 @@ def explain_text(path: Path, text: str, top: int, as_json: bool) -> None:
     if as_json:
         print(json.dumps(explanation.to_dict(), ensure_ascii=False, indent=1))
         return
-    console = Console()
-    console.print(_summary(explanation), highlight=False)
-    if explanation.fragments:
+    console = open_console()
+    console.print(_summary(explanation))
+    if any(fragment.contribution for fragment in explanation.fragments):
         console.print(_fragment_table(explanation, top))
+    elif explanation.is_silent:
+        console.print(
+            "The text holds no word that the run knows: this is the share of each class in training."
+        )
+    else:
+        console.print("No fragment moved it: the imitators have no say in this run (their gates are closed).")
 
 
 def _summary(explanation: Explanation) -> Text:
-    parts = {"expert": explanation.expert}
-    parts |= {f"imitator c={c}": part for c, part in explanation.imitators.items()}
     lines = Text()
     lines.append(f"{explanation.label}", style="bold")
     lines.append(f"  p = {explanation.probability:.3f}, before {explanation.alternative}\n")
-    lines.append(f"log-odds {explanation.log_odds:+.2f} = ")
-    lines.append(" ".join(f"{value:+.2f} ({name})" for name, value in parts.items()))
+    lines.append(f"log-odds {explanation.log_odds:+.2f}")
+    parts = {"expert": explanation.expert}
+    parts |= {f"imitator c={c}": part for c, part in explanation.imitators.items()}
+    if not explanation.is_silent:
+        lines.append(" = " + " ".join(f"{value:+.2f} ({name})" for name, value in parts.items()))
     return lines
 
 
 def _fragment_table(explanation: Explanation, top: int) -> Table:
-    table = Table(box=None, pad_edge=False, title="What moved it most", title_justify="left")
-    for header, side in (("log-odds", "right"), ("for", "left"), ("window", "right"), ("fragment", "left")):
-        table.add_column(header, justify="right" if side == "right" else "left")
+    table = Table(
+        title="What moved it most",
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, 2, 0, 0),
+    )
+    table.add_column("log-odds", justify="right")
+    table.add_column("for", max_width=24)
+    table.add_column("pieces", justify="right")
+    table.add_column("fragment")
     for fragment in explanation.fragments[:top]:
-        speaks_for = explanation.contribution_label(fragment)
         style = "green" if fragment.contribution > 0 else "red"
         table.add_row(
             Text(f"{fragment.contribution:+.3f}", style=style),
-            Text(str(speaks_for)),
+            str(explanation.contribution_label(fragment)),
             str(2 * fragment.window + 1),
-            Text(fragment.text),
+            fragment.text,
         )
     return table

@@ -4,9 +4,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from mein.errors import RunError
@@ -19,17 +21,17 @@ from mein.training.folder import RunFolder
 class OptimizationConfig(Settings):
     """How a stage is optimised, by Adam."""
 
-    epochs: int = 30
+    epochs: int = Field(default=30, ge=0)
     """Most passes over the data."""
-    patience: int | None = 5
+    patience: Annotated[int, Field(ge=1)] | None = 5
     """Stop after so many epochs without a better one; none never stops early."""
-    learning_rate: float = 1e-3
+    learning_rate: float = Field(default=1e-3, gt=0.0, allow_inf_nan=False)
     """Of the first step."""
-    decay: float = 0.9998
+    decay: float = Field(default=0.9998, gt=0.0, le=1.0)
     """The learning rate is multiplied by this after every step."""
     falls_to_zero: bool = False
     """Whether the learning rate also falls linearly to zero at the last epoch's end."""
-    clip: float | None = 5.0
+    clip: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] | None = 5.0
     """Largest norm of the gradient over all parameters; none does not clip."""
 
 

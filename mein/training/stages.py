@@ -3,9 +3,11 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Annotated
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -26,26 +28,26 @@ EXPERT_COLUMN = "expert"  # p(y | X, Theta'), beside each shard of the unlabelle
 class SupervisedConfig(OptimizationConfig):
     """How the expert, or the mixture, learns from labels."""
 
-    batch_documents: int = 32
+    batch_documents: int = Field(default=32, ge=1)
     """Documents in a batch."""
 
 
 class ImitationConfig(OptimizationConfig):
     """How the imitators learn from the expert."""
 
-    epochs: int = 8
+    epochs: int = Field(default=8, ge=0)
     """Most passes over the unlabelled text."""
-    patience: int | None = 2
+    patience: Annotated[int, Field(ge=1)] | None = 2
     """Stop after so many epochs without a better one; none never stops early."""
-    decay: float = 1.0
+    decay: float = Field(default=1.0, gt=0.0, le=1.0)
     """The learning rate is multiplied by this after every step."""
     falls_to_zero: bool = True
     """Whether the learning rate also falls linearly to zero at the last epoch's end."""
-    clip: float | None = None
+    clip: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] | None = None
     """Largest norm of the gradient over all parameters; none does not clip."""
-    batch_tokens: int = 8_192
+    batch_tokens: int = Field(default=8_192, ge=1)
     """Pieces in a batch: about 32 documents of 256 pieces."""
-    batch_documents: int | None = None
+    batch_documents: Annotated[int, Field(ge=1)] | None = None
     """Documents in a batch, instead of pieces."""
 
 

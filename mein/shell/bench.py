@@ -1,0 +1,66 @@
+"""mein bench encode, mein bench memory: JSON for programs, a short table on stderr for people."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.table import Table
+
+from mein.bench.encode import bench_encode
+from mein.bench.imitation import bench_imitation
+from mein.bench.memory import bench_memory
+from mein.data.demo import demo_corpus
+from mein.data.readers import ColumnsConfig, read_documents
+from mein.files import write_atomically
+from mein.shell.console import open_console
+
+DOCUMENTS = 100_000  # of the embedded corpus: enough that the start of workers does not count
+
+
+def run_encode(
+    documents: str | None, text_column: str | None, workers: int, repeats: int, out: Path | None
+) -> None:
+    """Measure how fast text is encoded."""
+    if documents is None:
+        texts = demo_corpus(unlabeled=DOCUMENTS).unlabeled_texts
+    else:
+        chunks = read_documents(documents, ColumnsConfig(text=text_column), labeled=False)
+        texts = [text for chunk in chunks for text in chunk.texts]
+    figures = bench_encode(texts, workers, repeats)
+    table = _table("", "docs/s", "MB/s", "of sentencepiece's")
+    for name in ("mein", "sentencepiece"):
+        rates = figures[name]
+        share = f"{figures['ratio']['median']:.2f}" if name == "mein" else ""
+        documents_a_second = f"{rates['documents_per_second']['median']:,.0f}"
+        table.add_row(name, documents_a_second, f"{rates['megabytes_per_second']['median']:.2f}", share)
+    _deliver(figures, out, table)
+
+
+def run_memory(document_counts: Sequence[int], workers: int, out: Path | None) -> None:
+    """Measure how memory grows with the corpus, in encoding and in stage 2."""
+    figures = bench_memory(document_counts, workers)
+    peaks = figures["stage_2"] = bench_imitation(document_counts)
+    figures["growth"]["stage_2"] = peaks[-1]["peak_megabytes"] / peaks[0]["peak_megabytes"]
+    table = _table("peak MB", *(f"{count:,} docs" for count in document_counts), "last / first")
+    for name in ("encode", "stage_2"):
+        shown = (f"{peak['peak_megabytes']:,.0f}" for peak in figures[name])
+        table.add_row(name.replace("_", " "), *shown, f"{figures['growth'][name]:.2f}")
+    _deliver(figures, out, table)
+
+
+def _table(*headers: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0))
+    for header in headers:
+        table.add_column(header, justify="left" if header == headers[0] else "right")
+    return table
+
+
+def _deliver(figures: dict[str, Any], out: Path | None, table: Table) -> None:
+    open_console(stderr=True).print(table)
+    text = json.dumps(figures, indent=1)
+    if out is None:
+        print(text)
+    else:
+        write_atomically(out, (text + "\n").encode("utf-8"))
