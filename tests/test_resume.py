@@ -102,6 +102,7 @@ WORST_MOMENTS = [
     (Death("labelling", what="open .shard-00000.expert", torn=True), "encoded/*/.shard*.tmp"),
     (Death("imitators", what="open metrics.jsonl", torn=True), "metrics.jsonl"),
     (Death("imitators", what="os.rename .imitators.safetensors"), "imitators.checkpoint.safetensors"),
+    (Death("closed", what="say", at=3), "closed.checkpoint.safetensors"),  # an epoch told, not yet saved
     (Death("judging", what="os.remove mixture.checkpoint"), "mixture.checkpoint.safetensors"),
     (Death("judging", what="open metrics.jsonl", at=4, torn=True), "predictions.parquet"),
 ]
