@@ -1,8 +1,8 @@
 """The store: what the encoder gave, on disk, whole or not at all, however often it was killed."""
 
 import errno
+import io
 import json
-import multiprocessing
 import os
 import random
 import signal
@@ -18,12 +18,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mein.errors import RunError
-from mein.text import shards, workers
+from mein.text import shards, worker, workers
 from mein.text.encoder import Encoder, learn_vocabularies
 from mein.text.pieces import PiecesConfig
 from mein.text.ragged import ragged
 from mein.text.store import Store, write_store
 from mein.text.words import WordsConfig
+from mein.text.worker import Job
 
 TEXTS = [f"The battery number {i} died after {i % 7} weeks." * (i % 3) for i in range(50)]
 
@@ -114,12 +115,11 @@ class Counted:
 
 def test_text_is_read_only_a_few_shards_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chunks, most = Counted(), [0]
-    write_shard = workers.write_shard
 
-    def watched(encoder: Encoder, job: workers.Job) -> None:
+    def watched(encoder: Encoder, job: Job) -> None:
         written = len(list(tmp_path.glob("shard-*.arrow")))
         most[0] = max(most[0], chunks.read - 4 * written)
-        write_shard(encoder, job)
+        worker.write_shard(encoder, job)
 
     monkeypatch.setattr(workers, "write_shard", watched)
     write_store(tmp_path, ENCODER, chunks, shard_documents=4, workers=1)
@@ -152,11 +152,10 @@ def test_whole_shards_are_kept_and_the_rest_is_written_alike(
     damaged = tmp_path / "shard-00004.arrow"
     damaged.write_bytes(damaged.read_bytes()[:-100])
     written = []
-    write_shard = workers.write_shard
 
-    def watched(encoder: Encoder, job: workers.Job) -> None:
+    def watched(encoder: Encoder, job: Job) -> None:
         written.append(job.path.name)
-        write_shard(encoder, job)
+        worker.write_shard(encoder, job)
 
     monkeypatch.setattr(workers, "write_shard", watched)
     write(tmp_path)
@@ -224,16 +223,9 @@ def test_a_killed_write_resumes_to_identical_bytes(tmp_path: Path, processes: in
     assert content(path) == content(tmp_path / "whole")
 
 
-def processes_in_session(session: int) -> list[int]:
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text(encoding="utf-8").rpartition(")")[2].split()
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if int(fields[3]) == session and fields[0] != "Z":
-            found.append(int(stat.parent.name))
-    return found
+def children_of(process: int) -> list[int]:
+    children = Path(f"/proc/{process}/task/{process}/children").read_text(encoding="utf-8")
+    return [int(child) for child in children.split()]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
@@ -242,27 +234,61 @@ def test_no_worker_outlives_its_parent(tmp_path: Path, sign: signal.Signals) -> 
     process = start_writer(tmp_path / "store", 2)
     while not list((tmp_path / "store").glob("shard-*.arrow")):
         read_lines(process, 1)
+    children = children_of(process.pid)
+    assert len(children) == 2
     if sign == signal.SIGKILL:
         process.kill()
     else:
         os.killpg(process.pid, sign)  # as a terminal does it
     _, errors = process.communicate(timeout=30)
     deadline = time.monotonic() + 30
-    while processes_in_session(process.pid) and time.monotonic() < deadline:
+    while any(Path(f"/proc/{child}").exists() for child in children) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert processes_in_session(process.pid) == []
+    assert not any(Path(f"/proc/{child}").exists() for child in children)
     assert errors.count(b"Traceback") == (sign == signal.SIGINT), errors.decode()
 
 
-def die(job: workers.Job) -> None:
-    os._exit(1)
+def kill_itself(folder: str) -> "subprocess.Popen[bytes]":
+    code = "import os, sys; sys.stdin.buffer.read(1); os.kill(os.getpid(), 9)"
+    return subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
 
-def test_a_worker_that_dies_gives_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "_work", die)
-    with pytest.raises(RunError, match="A process that encodes text died, perhaps for want of mem"):
+@pytest.mark.parametrize("length", [1, 3_000_000])  # the pipe holds less than the second
+def test_a_worker_that_dies_gives_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: int
+) -> None:
+    monkeypatch.setattr(workers, "_start", kill_itself)
+    with pytest.raises(RunError, match=r"A process that encodes text died \(exit code -9\), perhaps"):
+        write(tmp_path, ["x" * length] * 6, size=1, processes=2)
+
+
+def test_a_script_without_a_guard_may_encode_in_parallel(tmp_path: Path) -> None:
+    script = KILLED.replace('if __name__ == "__main__":', "if True:")
+    arguments = [sys.executable, "-", str(tmp_path / "store"), "2"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
+    subprocess.run(arguments, input=script.encode(), check=True, env=environment, capture_output=True)
+    assert read(Store.open(tmp_path / "store")) == ENCODER.encode(TEXTS)
+
+
+@given(st.lists(st.text(st.characters() | st.just("\ud800")), max_size=4))
+def test_a_job_arrives_as_it_was_sent(texts: list[str]) -> None:
+    job = Job(Path("a b.arrow"), texts, {"encoder": "1"})
+    stream = io.BytesIO()
+    worker.send(job, stream)
+    worker.send(job, stream)
+    stream.truncate(stream.tell() - 1)
+    stream.seek(0)
+    assert worker.receive(stream) == job
+    assert worker.receive(stream) is None  # cut short
+    assert worker.receive(stream) is None
+
+
+def test_an_error_in_a_worker_reaches_the_caller(tmp_path: Path) -> None:
+    tmp_path.joinpath("shard-00003.arrow").mkdir()  # in the way
+    tmp_path.joinpath("shard-00003.arrow", "file").touch()
+    with pytest.raises(RunError, match=r"Cannot write .*shard-00003\.arrow: Is a directory"):
         write(tmp_path, processes=2)
-    assert multiprocessing.active_children() == []
+    assert not list(tmp_path.glob(".*"))
 
 
 def test_a_full_disk_is_told_and_leaves_nothing_half_written(

@@ -20,7 +20,8 @@ from mein.files import write_atomically, writing_failed
 from mein.text.encoder import Encoder
 from mein.text.ragged import Ragged, ragged
 from mein.text.shards import facts_of, read_batch, read_facts, to_array, to_ragged, write_arrays
-from mein.text.workers import Job, run_jobs
+from mein.text.worker import Job
+from mein.text.workers import run_jobs
 
 __all__ = ["Ragged", "Store", "ragged", "write_store"]
 
