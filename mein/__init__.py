@@ -24,3 +24,8 @@ def __getattr__(name: str) -> Any:
 
         return MeinError
     raise AttributeError(f"module 'mein' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return sorted(__all__)

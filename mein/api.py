@@ -1,31 +1,36 @@
 """MeinClassifier, the Python door: scikit-learn's conventions, for texts."""
 
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-import pyarrow as pa
 from rich.console import Console
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from mein.config import Config, load_config
-from mein.data.corpus import Corpus, Source, source_of_lists
-from mein.data.readers import ColumnsConfig, read_documents
-from mein.data.writers import open_writer
-from mein.errors import InputError
+from mein.data.corpus import Corpus, source_of_lists
+from mein.data.memory import (
+    Unlabeled,
+    as_list,
+    as_texts,
+    as_weights,
+    check_signs,
+    is_unlabeled,
+    unlabeled_source,
+)
+from mein.errors import ConfigError, InputError
 from mein.evaluation.table import headline
 from mein.explain import Explanation, explain
+from mein.inference import choose_device
 from mein.judge import train_and_judge
 from mein.model import load_model
 from mein.progress import Silence, Terminal
 
-Unlabeled = str | Path | Iterable[str]
-SPOOL_DOCUMENTS = 1_000
+OWN_PARAMETERS = {"seed": "random_state", "runtime.device": "device"}
 
 
 class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -41,8 +46,8 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Sizes and schedules; None takes "small" without a GPU and "full" with one.
     settings : mapping or None
         Any setting of the configuration by its dotted name: {"imitators.windows": [1, 2]}.
-    class_weight : "balanced" or None
-        Whether rare classes weigh as much as common ones.
+    class_weight : "balanced", mapping or None
+        "balanced" lets rare classes weigh as much as common ones; {label: weight} says it outright.
     compares : bool
         Whether fit also trains the controls and keeps the comparison on dev in `verdict_`.
     run_dir : path or None
@@ -55,7 +60,7 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     classes_ : the labels, sorted
     gates_ : the weight of each window's imitator, empty where there was no unlabelled text
-    verdict_ : one sentence, with `compares`
+    verdict_ : one sentence, with `compares`, else None
     """
 
     def __init__(
@@ -63,7 +68,7 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         *,
         preset: str | None = None,
         settings: Mapping[str, Any] | None = None,
-        class_weight: str | None = None,
+        class_weight: str | Mapping[Any, float] | None = None,
         compares: bool = False,
         run_dir: str | Path | None = None,
         device: str = "auto",
@@ -83,42 +88,34 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self,
         X: Iterable[str],
         y: Iterable[Any],
-        sample_weight: Sequence[float] | np.ndarray | None = None,
+        sample_weight: Iterable[float] | None = None,
         unlabeled: Unlabeled | None = None,
     ) -> Self:
         """Learn from texts X with labels y and from `unlabeled` texts: an iterable, a path or a glob.
 
         A label of None, or of -1 among integers, marks an unlabelled text, as in scikit-learn.
         """
-        texts, labels = as_texts(X), _as_list(y)
+        if y is None:
+            raise InputError("y is None, but MeinClassifier requires y to be passed: give labels.")
+        texts, labels = as_texts(X), as_list(y, "y")
         if len(texts) != len(labels):
             raise InputError(
                 f"X holds {len(texts)} texts but y holds {len(labels)} labels: give one for each."
             )
-        weights = _as_weights(sample_weight, len(texts))
-        is_labeled = np.array([not _is_unlabeled(label) for label in labels], dtype=bool)
-        kept = np.flatnonzero(is_labeled)
+        config = self._config()
+        reporter = Terminal(Console(stderr=True)) if self.verbose else Silence()
         with tempfile.TemporaryDirectory(prefix="mein-") as temporary:
-            corpus = Corpus(
-                labeled=source_of_lists([texts[i] for i in kept], [labels[i] for i in kept]),
-                unlabeled=_all_unlabeled(
-                    [texts[i] for i in np.flatnonzero(~is_labeled)], unlabeled, temporary
-                ),
-                names={"labeled": "y"},
-                sample_weight=None if weights is None else weights[kept],
-            )
+            corpus = self._corpus(texts, labels, sample_weight, unlabeled, config, Path(temporary))
             path = Path(temporary) / "run" if self.run_dir is None else Path(self.run_dir)
-            reporter = Terminal(Console(stderr=True)) if self.verbose else Silence()
-            rows = train_and_judge(self._config(), corpus, path, reporter, controls=self.compares)
+            rows = train_and_judge(config, corpus, path, reporter, controls=self.compares)
             self._adopt(path)
-        if self.compares:
-            self.verdict_ = headline(rows)
+        self.verdict_ = headline(rows) if self.compares else None
         return self
 
     def predict(self, X: str | Iterable[str]) -> Any:
         """The label of each text; for one text, its label."""
         ids = self._log_probs(X).argmax(axis=1)
-        return self.classes_[ids[0]] if isinstance(X, str) else self.classes_[ids]
+        return self.model_.labels.classes[ids[0]] if isinstance(X, str) else self.classes_[ids]
 
     def predict_proba(self, X: str | Iterable[str]) -> np.ndarray:
         """p(y | X) (n, Y), columns as in `classes_`; for one text (Y,)."""
@@ -129,14 +126,17 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         log_probs = self._log_probs(X)
         return np.asarray(log_probs[0]) if isinstance(X, str) else log_probs
 
-    def decision_function(self, X: Iterable[str]) -> np.ndarray:
+    def decision_function(self, X: str | Iterable[str]) -> Any:
         """The log-odds of the second class (n,) where there are two, else log p(y | X) (n, Y)."""
         log_probs = self._log_probs(X)
-        return log_probs[:, 1] - log_probs[:, 0] if log_probs.shape[1] == 2 else log_probs
+        scores = log_probs[:, 1] - log_probs[:, 0] if log_probs.shape[1] == 2 else log_probs
+        return scores[0] if isinstance(X, str) else scores
 
     def explain(self, text: str) -> Explanation:
         """Which fragments spoke for which label, in parts that add up to the log-odds."""
         check_is_fitted(self)
+        if not isinstance(text, str):
+            raise InputError(f"The text to explain is {text!r:.40}: give a single text.")
         return explain(self.model_, text)
 
     def save(self, path: str | Path) -> None:
@@ -146,20 +146,48 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def load(cls, path: str | Path, device: str = "auto") -> Self:
-        """The classifier that `save`, or `mein train`, left in a folder."""
-        model = cls(device=device)
-        model._adopt(Path(path))
-        return model
+        """The classifier that `save`, or `mein train`, left in a folder, with its settings."""
+        classifier = cls(device=device)
+        classifier._adopt(Path(path))
+        config = classifier.model_.config
+        classifier.settings = config.model_dump(mode="json", exclude={"seed", "runtime", "class_weight"})
+        classifier.class_weight, classifier.random_state = config.class_weight, config.seed
+        return classifier
 
     def _config(self) -> Config:
-        settings = dict(self.settings) if self.settings is not None else {}
+        given = {} if self.settings is None else dict(self.settings)
+        for setting, parameter in OWN_PARAMETERS.items():
+            if setting in given:
+                raise ConfigError(f"Setting {setting} is a parameter here: give {parameter}= instead.")
         seed = self.random_state
         if not isinstance(seed, int | np.integer):
             seed = check_random_state(seed).randint(2**31 - 1)
-        settings |= {"seed": int(seed), "runtime.device": self.device, "runtime.workers": 1}
-        if self.class_weight is not None:
+        settings = {"runtime.workers": 1, **given, "seed": int(seed), "runtime.device": self.device}
+        if self.class_weight is not None and not isinstance(self.class_weight, Mapping):
             settings["class_weight"] = self.class_weight
         return load_config(self.preset, overrides=settings)
+
+    def _corpus(
+        self,
+        texts: list[str],
+        labels: list[Any],
+        sample_weight: Iterable[float] | None,
+        unlabeled: Unlabeled | None,
+        config: Config,
+        folder: Path,
+    ) -> Corpus:
+        """The labelled texts of weight above 0, and the others; a weight of 0 is as good as absence."""
+        check_signs(labels)
+        by_class = self.class_weight if isinstance(self.class_weight, Mapping) else None
+        weights = as_weights(sample_weight, by_class, labels)
+        raw = [text for text, label in zip(texts, labels, strict=True) if is_unlabeled(label)]
+        kept = [i for i, label in enumerate(labels) if weights[i] > 0 and not is_unlabeled(label)]
+        return Corpus(
+            labeled=source_of_lists([texts[i] for i in kept], [labels[i] for i in kept]),
+            unlabeled=unlabeled_source(raw, unlabeled, config.columns, folder),
+            names={"labeled": "y"},
+            sample_weight=weights[kept],
+        )
 
     def _adopt(self, path: Path) -> None:
         self.model_ = load_model(path, self.device)
@@ -170,6 +198,12 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         return self.model_.log_probs([X] if isinstance(X, str) else as_texts(X))
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Unpickle; the networks go to the device of this machine."""
+        super().__setstate__(state)
+        if "model_" in state:
+            self.model_.to(choose_device(self.device))
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.string = True
@@ -178,76 +212,7 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-def as_texts(X: Iterable[str]) -> list[str]:
-    """The texts of a list, array, Series, Arrow array or generator; anything else is refused."""
-    if isinstance(X, str | bytes):
-        raise InputError(f"X is the single text {str(X)[:40]!r}: give a list of texts.")
-    texts = _as_list(X)
-    for position, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise InputError(
-                f"X holds {text!r:.60} of type {type(text).__name__} at position {position}: "
-                "give one text for each document."
-            )
-    return texts
-
-
-def _as_list(values: Iterable[Any]) -> list[Any]:
-    if isinstance(values, pa.Array | pa.ChunkedArray):
-        return list(values.to_pylist())
-    shape = getattr(values, "shape", ())  # arrays, Series and frames of every library have one
-    if len(shape) > 1:
-        raise InputError(f"A table of shape {tuple(shape)} was given: give one column of it.")
-    return list(values)
-
-
-def _is_unlabeled(label: Any) -> bool:
-    """None, or the integer -1. A NaN is a mistake, and Labels says so."""
-    is_integer = isinstance(label, int | np.integer) and not isinstance(label, bool)
-    return label is None or bool(is_integer and label == -1)
-
-
-def _as_weights(sample_weight: Sequence[float] | np.ndarray | None, texts: int) -> np.ndarray | None:
-    if sample_weight is None:
-        return None
-    weights = np.asarray(sample_weight, dtype=np.float64)
-    if weights.shape != (texts,) or not np.isfinite(weights).all() or (weights < 0).any():
-        raise InputError(
-            f"sample_weight of shape {weights.shape} does not fit: give {texts} finite weights "
-            "of 0 or more, one for each text."
-        )
-    return weights
-
-
 def _as_classes(classes: Sequence[Any]) -> np.ndarray:
     """Labels as numpy holds them; labels of several types stay the objects that they are."""
     is_mixed = len({type(label) for label in classes}) > 1
     return np.array(classes, dtype=object) if is_mixed else np.array(classes)
-
-
-def _all_unlabeled(texts: list[str], unlabeled: Unlabeled | None, temporary: str) -> Source | None:
-    """The texts without a label in y, and those of `unlabeled`, as one stream that can be read again."""
-    sources = [source_of_lists(texts)] if texts else []
-    if isinstance(unlabeled, str | Path):
-        sources.append(lambda: read_documents(unlabeled, ColumnsConfig(), labeled=False))
-    elif isinstance(unlabeled, Sequence | np.ndarray):
-        sources.append(source_of_lists(as_texts(unlabeled)))
-    elif unlabeled is not None:
-        sources.append(_spooled(unlabeled, Path(temporary) / "unlabeled.parquet"))
-    if not sources:
-        return None
-    return lambda: chain.from_iterable(source() for source in sources)
-
-
-def _spooled(texts: Iterable[str], path: Path) -> Source:
-    """A stream that can be read once, written to disk a little at a time, so that it can be read again."""
-    with open_writer(path) as writer:
-        for chunk in _chunks(texts):
-            writer.write(pa.table({"text": pa.array(as_texts(chunk), pa.large_string())}))
-    return lambda: read_documents(path, ColumnsConfig(text="text"), labeled=False)
-
-
-def _chunks(texts: Iterable[str]) -> Iterator[list[str]]:
-    iterator = iter(texts)
-    while chunk := list(islice(iterator, SPOOL_DOCUMENTS)):
-        yield chunk

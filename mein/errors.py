@@ -1,8 +1,8 @@
 """Every error that a user can meet. Each message is one sentence: the thing, the value, the remedy.
 
 MeinError
-├── InputError      a file, a text or a label that cannot be used
-├── ConfigError     a setting that is unknown or out of range
+├── InputError      a file, a text or a label that cannot be used (also a ValueError)
+├── ConfigError     a setting that is unknown or out of range (also a ValueError)
 ├── RunError        a run folder that is missing, damaged, newer than this version, or another run's
 └── MissingExtra    an optional package that is not installed
 """
@@ -12,11 +12,11 @@ class MeinError(Exception):
     """Something the user can mend; the shell shows its one sentence and exits with code 2."""
 
 
-class InputError(MeinError):
+class InputError(MeinError, ValueError):
     """A file, a text or a label that cannot be used."""
 
 
-class ConfigError(MeinError):
+class ConfigError(MeinError, ValueError):
     """A setting that is unknown or out of range."""
 
 

@@ -20,12 +20,17 @@ class Fragment:
     window: int
     start: int
     """The first of its pieces, counted from the text's first."""
+    stop: int
+    """One past the last of its pieces."""
     contribution: float
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """log p(label) - log p(alternative) = expert + sum(imitators); an imitator sums its fragments."""
+    """log p(label) - log p(alternative) = expert + sum(imitators); an imitator sums its fragments.
+
+    A text that says nothing has no such parts: its log-odds are those of the classes in training.
+    """
 
     label: Label
     probability: float
@@ -37,7 +42,7 @@ class Explanation:
     fragments: tuple[Fragment, ...]
     """Of all windows, the strongest first; negative ones spoke for the alternative."""
     is_silent: bool
-    """Whether the text says nothing, so that the odds are those of the classes in training."""
+    """Whether the text says nothing."""
 
     def contribution_label(self, fragment: Fragment) -> Label:
         """The label that a fragment spoke for."""
@@ -51,21 +56,23 @@ class Explanation:
 def explain(model: Model, text: str) -> Explanation:
     """Split the log-odds between the likeliest label and the next one into who said what."""
     documents = model.encode([text])
-    z, alpha = model.expert_logits(documents), model.alpha(documents)
-    logits = mixed_logits(z, alpha, model.gates)
-    log_probs = model.calibrated(documents, logits, model.temperature)[0]
-    second, first = np.argsort(log_probs)[-2:]
+    z, alpha = model.expert_logits(documents).astype(np.float64), model.alpha(documents)
+    log_probs = model.calibrated(documents, mixed_logits(z, alpha, model.gates), model.temperature)[0]
+    first, second = np.argsort(-log_probs, kind="stable")[:2].tolist()
     is_silent = bool(documents.is_empty[0])
-    expert = 0.0 if is_silent else float(z[0, first] - z[0, second]) / model.temperature
-    fragments = () if is_silent else _fragments(model, documents, int(first), int(second))
-    windows = model.imitators.windows if len(model.gates) else ()
-    parts = {c: sum(f.contribution for f in fragments if f.window == c) for c in windows}
+    fragments: list[Fragment] = []
+    parts = dict.fromkeys(model.imitators.windows if len(model.gates) else (), 0.0)
+    for i, probs in enumerate(() if is_silent or not parts else _window_probs(model, documents)):
+        lead = float(alpha[i, 0, first]) - float(alpha[i, 0, second])
+        part = float(model.gates[i]) * lead / model.temperature
+        parts[model.imitators.windows[i]] += part
+        fragments += _fragments(model, documents, i, probs[:, first], probs[:, second], part)
     return Explanation(
         label=model.labels.classes[first],
         probability=float(np.exp(log_probs[first])),
         alternative=model.labels.classes[second],
         log_odds=float(log_probs[first] - log_probs[second]),
-        expert=expert,
+        expert=0.0 if is_silent else float(z[0, first] - z[0, second]) / model.temperature,
         imitators=parts,
         fragments=tuple(sorted(fragments, key=lambda f: -abs(f.contribution))),
         is_silent=is_silent,
@@ -73,27 +80,34 @@ def explain(model: Model, text: str) -> Explanation:
 
 
 @torch.no_grad()
-def _fragments(model: Model, documents: Encoded, first: int, second: int) -> tuple[Fragment, ...]:
-    """Every window at every position. With A = mean_j a_j and B = mean_j b_j the mean probabilities of
-    the two labels, alpha[first] - alpha[second] = log A - log B = sum_j (a_j - b_j) / (J L(A, B)),
-    where L is the logarithmic mean (A - B) / (log A - log B): the split is exact.
-    """
-    if len(model.gates) == 0 or len(documents.pieces.values) == 0:
-        return ()
-    device = device_of(model.imitators)
-    batch = pack_pieces(documents.pieces, model.imitators.gap, device)
+def _window_probs(model: Model, documents: Encoded) -> np.ndarray:
+    """p_ij (I, J, Y) of a single document."""
+    batch = pack_pieces(documents.pieces, model.imitators.gap, device_of(model.imitators))
     log_probs = model.imitators(batch.pieces)[:, batch.document == 0]
-    probs = log_probs.double().exp().cpu().numpy()  # (I, J, Y)
+    probs: np.ndarray = log_probs.double().exp().cpu().numpy()
+    return probs
+
+
+def _fragments(
+    model: Model, documents: Encoded, i: int, a: np.ndarray, b: np.ndarray, total: float
+) -> list[Fragment]:
+    """What imitator i said at every position, adding up to `total`; a (J,) and b (J,) are of two labels.
+
+    With A = mean_j a_j and B = mean_j b_j, alpha[first] - alpha[second] = log A - log B
+    = sum_j (a_j - b_j) / (J L(A, B)), where L is the logarithmic mean (A - B) / (log A - log B).
+    What float32 lost on the way is spread over all positions.
+    """
+    J, c = len(a), model.imitators.windows[i]
+    if J == 0:
+        return []
+    share = model.gates[i] / model.temperature * (a - b) / (J * _log_mean(a.mean(), b.mean()))
+    share += (total - share.sum()) / J
     spelled = model.encoder.pieces.fragments(documents.pieces.values.tolist())
-    found = []
-    for i, c in enumerate(model.imitators.windows):
-        a, b = probs[i, :, first], probs[i, :, second]
-        share = model.gates[i] / model.temperature * (a - b) / (len(a) * _log_mean(a.mean(), b.mean()))
-        for j in range(len(a)):
-            start = max(0, j - c)
-            text = "".join(spelled[start : j + c + 1]).strip()
-            found.append(Fragment(text, c, start, float(share[j])))
-    return tuple(found)
+    spans = [(max(0, j - c), min(J, j + c + 1)) for j in range(J)]
+    return [
+        Fragment("".join(spelled[start:stop]).strip(), c, start, stop, float(share[j]))
+        for j, (start, stop) in enumerate(spans)
+    ]
 
 
 def _log_mean(a: float, b: float) -> float:

@@ -24,7 +24,7 @@ from mein.evaluation.table import (
 from mein.files import atomic_path
 from mein.inference import choose_device
 from mein.mixture import random_alpha
-from mein.model import Encoded, Model, load_variant, mixed_logits
+from mein.model import Encoded, Model, load_variant, mixed_logits, seal
 from mein.prepare import LabeledTexts
 from mein.progress import Reporter
 from mein.run import Run, train_run
@@ -56,7 +56,7 @@ def train_and_judge(
             for row in rows:
                 folder.record("verdict", part=part, **as_plain(row))
             folder.record("verdict", headline=headline(rows))
-            folder.write_json("done", {})
+            seal(folder)
         return rows
 
 

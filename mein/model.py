@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,9 @@ from mein.text.ragged import Ragged
 from mein.text.words import Words
 from mein.training.checkpoint import load_tensors, save_tensors
 from mein.training.folder import RunFolder
+
+VOCABULARIES = ("words.txt", "pieces.model")  # their checksums are in vocabularies.json
+SEALED = ("config.json", "labels.json", "vocabularies.json")  # theirs in `done`
 
 
 @dataclass(frozen=True)
@@ -81,16 +85,27 @@ class Model:
         log_probs[documents.is_empty] = np.log(self.prior)
         return log_probs
 
+    def to(self, device: torch.device) -> None:
+        """Move the networks to a device."""
+        self.expert.to(device)
+        self.imitators.to(device)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle the networks as they are on a CPU, so that a machine without a GPU can open them."""
+        networks = {"expert": deepcopy(self.expert).cpu(), "imitators": deepcopy(self.imitators).cpu()}
+        return {**vars(self), **networks}
+
     def save(self, path: Path) -> None:
         """Write a run folder that `load_model` reads; refuse one that holds something else."""
         folder = RunFolder(path)
+        if (folder / "config.json").exists():
+            raise RunError(f"{path} already holds a run: save to another folder.")
         with folder.held():
             folder.claim({"config": self.config.model_dump(mode="json")}, resume=False)
             folder.write_json(
                 "labels.json", {"classes": list(self.labels.classes), "prior": self.prior.tolist()}
             )
             save_encoder(folder, self.encoder, {})
-            folder.write_json("prepared.json", {"unlabeled": len(self.imitators.windows)})
             save_tensors(
                 folder / "imitators.safetensors",
                 self.imitators.state_dict(),
@@ -101,7 +116,12 @@ class Model:
                 self.expert.state_dict(),
                 {"gates": self.gates.tolist(), "temperature": self.temperature},
             )
-            folder.write_json("done", {})
+            seal(folder)
+
+
+def seal(folder: RunFolder) -> None:
+    """Mark a run as finished, with checksums of the files that carry none of their own."""
+    folder.write_json("done", {"sha256": _digests(folder, SEALED)})
 
 
 def load_model(path: Path, device: str = "auto") -> Model:
@@ -110,6 +130,7 @@ def load_model(path: Path, device: str = "auto") -> Model:
     config = read_config(folder)
     if not folder.is_done:
         raise RunError(f"The run in {path} is not finished: continue it with `mein train --resume`.")
+    _verify(folder, "done", SEALED)
     return load_variant(folder, config, "mixture", choose_device(device))
 
 
@@ -133,7 +154,7 @@ def load_variant(folder: RunFolder, config: Config, name: str, device: torch.dev
     encoder = load_encoder(config, folder)
     expert = LSTMExpert(config.expert, encoder.words.size, len(labels.classes))
     facts = restore(folder, name, expert)
-    is_taught = folder.read_json("prepared.json").get("unlabeled", 0) > 0
+    is_taught = any(key.startswith("outputs.") for key in load_tensors(folder / "imitators.safetensors")[0])
     imitators = build_imitators(config, encoder.pieces.size, len(labels.classes), is_taught)
     imitator_facts = restore(folder, "imitators", imitators)
     return Model(
@@ -186,10 +207,7 @@ def mixed_logits(z: np.ndarray, alpha: np.ndarray, gates: np.ndarray) -> np.ndar
 def load_encoder(config: Config, folder: RunFolder) -> Encoder:
     """The vocabularies of a run, once they have proved to be those that it was trained with."""
     encoder = Encoder(config.words, Words.load(folder / "words.txt"), Pieces.load(folder / "pieces.model"))
-    written = folder.read_json("vocabularies.json").get("sha256")
-    for name, digest in _digests(folder).items():
-        if not isinstance(written, dict) or written.get(name) != digest:
-            raise _damaged(folder / name)
+    _verify(folder, "vocabularies.json", VOCABULARIES)
     return encoder
 
 
@@ -198,12 +216,22 @@ def save_encoder(folder: RunFolder, encoder: Encoder, facts: dict[str, int]) -> 
     encoder.words.save(folder / "words.txt")
     encoder.pieces.save(folder / "pieces.model")
     sizes = {"words": encoder.words.size, "pieces": encoder.pieces.size}
-    folder.write_json("vocabularies.json", {**sizes, **facts, "sha256": _digests(folder)})
+    folder.write_json("vocabularies.json", {**sizes, **facts, "sha256": _digests(folder, VOCABULARIES)})
 
 
-def _digests(folder: RunFolder) -> dict[str, str]:
-    names = ("words.txt", "pieces.model")
-    return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
+def _verify(folder: RunFolder, written_in: str, names: Sequence[str]) -> None:
+    """Refuse files that are not those whose checksums were written."""
+    written = folder.read_json(written_in).get("sha256")
+    for name, digest in _digests(folder, names).items():
+        if not isinstance(written, dict) or written.get(name) != digest:
+            raise _damaged(folder / name)
+
+
+def _digests(folder: RunFolder, names: Sequence[str]) -> dict[str, str]:
+    try:
+        return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
+    except OSError as problem:
+        raise _damaged(Path(problem.filename)) from problem
 
 
 def _damaged(path: Path) -> RunError:

@@ -97,7 +97,7 @@ def plain_label(value: object, source: str) -> Label:
         value = value.item()
     if isinstance(value, str | int):
         return value
-    if value is None or value != value:
+    if value is None or (value != value) is not False:  # NaN, and pandas' NA, which is neither
         raise InputError(f"{source} has no label; fill it in, or move the document to the unlabelled text.")
     if isinstance(value, float):
         raise InputError(

@@ -31,6 +31,7 @@ __all__ = [
     "Source",
     "find_label_column",
     "find_text_column",
+    "plain_text",
     "read_documents",
     "read_tables",
 ]
@@ -176,25 +177,24 @@ def _whole_files(files: list[File]) -> Iterator[tuple[list[File], list[str]]]:
 def _texts(values: list[Any], file: File, done: int) -> list[str]:
     """Texts as strings: nothing becomes the empty text, a number its digits."""
     return [
-        value if isinstance(value, str) else _text(value, file, done + position)
+        value if isinstance(value, str) else plain_text(value, f"{file.name} row {done + position}")
         for position, value in enumerate(values, start=1)
     ]
 
 
-def _text(value: Any, file: File, row: int) -> str:
+def plain_text(value: Any, source: str) -> str:
+    """A value as a text: nothing becomes the empty text, a number its digits."""
+    if isinstance(value, str):
+        return value
     if value is None or value != value:
         return ""
     if isinstance(value, list | dict):
-        raise InputError(
-            f"{file.name} row {row} has a {type(value).__name__} as its text; write it as a string."
-        )
+        raise InputError(f"{source} has a {type(value).__name__} as its text; write it as a string.")
     if isinstance(value, bytes):
         try:
             return value.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise InputError(
-                f"{file.name} row {row} is not UTF-8 ({error}); write its text again as a string."
-            ) from error
+            raise InputError(f"{source} is not UTF-8 ({error}); write its text again as a string.") from error
     return str(value)
 
 

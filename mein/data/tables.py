@@ -165,8 +165,10 @@ def json_batch(rows: list[dict[str, Any]], names: list[str]) -> pa.RecordBatch:
 
 
 def _as_string(value: Any) -> str | None:
-    if value is None or isinstance(value, str):
+    if isinstance(value, str):
         return value
+    if value is None or value != value:  # Python writes NaN into JSON where something is missing
+        return None
     return json.dumps(value, ensure_ascii=False)
 
 

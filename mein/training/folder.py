@@ -94,12 +94,12 @@ class RunFolder:
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             version = content.pop("mein")
-        except FileNotFoundError as problem:
+        except (FileNotFoundError, NotADirectoryError) as problem:
             raise RunError(
                 f"{self.path} is not a run of mein: {name} is missing; give the folder that "
                 "`mein train --out` wrote."
             ) from problem
-        except (ValueError, KeyError, AttributeError, TypeError) as problem:
+        except (OSError, ValueError, KeyError, AttributeError, TypeError) as problem:
             raise RunError(f"{path} is damaged: restore it from a copy.") from problem
         check_version(path, version)
         assert isinstance(content, dict)

@@ -1,0 +1,146 @@
+"""What a Python caller holds: lists, arrays, Series, Arrow arrays, generators; checked at the door."""
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from mein.data.columns import ColumnsConfig
+from mein.data.corpus import Source, source_of_lists
+from mein.data.readers import read_documents
+from mein.data.writers import open_writer
+from mein.errors import InputError
+
+Unlabeled = str | os.PathLike[str] | Iterable[str]
+UNLABELED = -1  # scikit-learn's sign for "no label", beside None
+SPOOL_DOCUMENTS = 1_000
+SURROGATES = re.compile("[\ud800-\udfff]")  # half a character: no file can hold one
+
+
+def as_list(values: Iterable[Any], name: str) -> list[Any]:
+    """The values of a list, array, Series, Arrow array or generator; anything else is refused."""
+    if isinstance(values, str | bytes):
+        raise InputError(f"{name} is the single text {values[:40]!r}: give a list, be it of one.")
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return list(values.to_pylist())
+    shape = getattr(values, "shape", ())  # arrays, Series and frames of every library have one
+    if len(shape) > 1:
+        raise InputError(f"{name} is a table of shape {tuple(shape)}: give one column of it.")
+    try:
+        return list(values)
+    except TypeError as problem:
+        raise InputError(f"{name} is {values!r:.40}: give a list, an array or a column.") from problem
+
+
+def as_texts(values: Iterable[str], name: str = "X", first: int = 0) -> list[str]:
+    """The texts among the values, which must be all of them; positions count from `first`."""
+    texts = as_list(values, name)
+    for position, text in enumerate(texts, first):
+        if not isinstance(text, str):
+            raise InputError(
+                f"{name} holds {text!r:.60} of type {type(text).__name__} at position {position}: "
+                "give one text for each document, an empty one where there is none."
+            )
+    return texts
+
+
+def as_weights(
+    sample_weight: Iterable[float] | None, class_weight: Mapping[Any, float] | None, labels: Sequence[Any]
+) -> np.ndarray:
+    """The weight of each labelled text (n,), the largest 1."""
+    weights = np.ones(len(labels))
+    if sample_weight is not None:
+        weights = _numbers(sample_weight, "sample_weight", len(labels))
+    if class_weight is not None:
+        _check_keys(class_weight, labels)
+        values = _numbers(class_weight.values(), "class_weight", len(class_weight))
+        of_class = dict(zip(class_weight, values, strict=True))
+        weights = weights * np.array([of_class.get(label, 1.0) for label in labels])
+    if len(weights) and not weights.any():
+        raise InputError("The weight of every text is 0: give some of them a weight above 0.")
+    scaled: np.ndarray = (weights / weights.max(initial=1e-300)).astype(np.float32)
+    return scaled
+
+
+def _numbers(values: Iterable[float], name: str, size: int) -> np.ndarray:
+    try:
+        weights = np.array(as_list(values, name), dtype=np.float64)
+    except (TypeError, ValueError) as problem:
+        raise InputError(f"{name} holds something that is no number: give finite numbers.") from problem
+    if weights.shape != (size,) or not np.isfinite(weights).all() or (weights < 0).any():
+        raise InputError(
+            f"{name} of shape {weights.shape} does not fit: give {size} finite weights of 0 or more."
+        )
+    return weights
+
+
+def _check_keys(class_weight: Mapping[Any, float], labels: Sequence[Any]) -> None:
+    found = set(labels)
+    for label in class_weight:
+        if label not in found:
+            raise InputError(f"class_weight names {label!r}, which y lacks: name the classes as y does.")
+
+
+def is_unlabeled(label: Any) -> bool:
+    """None, or the integer -1. A NaN is a mistake, and Labels says so."""
+    is_integer = isinstance(label, int | np.integer) and not isinstance(label, bool)
+    return label is None or bool(is_integer and label == UNLABELED)
+
+
+def check_signs(labels: Sequence[Any]) -> None:
+    """Refuse -1 beside a single class: it means "no label", but was surely meant as a class."""
+    classes = {label for label in labels if not is_unlabeled(label)}
+    if len(classes) == 1 and any(label is not None and is_unlabeled(label) for label in labels):
+        raise InputError(
+            f"y holds the single class {classes.pop()!s} beside -1, which marks texts without a label: "
+            "name the classes otherwise, 0 and 1 for example."
+        )
+
+
+def unlabeled_source(
+    texts: list[str], unlabeled: Unlabeled | None, columns: ColumnsConfig, folder: Path
+) -> Source | None:
+    """The texts without a label in y, then those of `unlabeled`, as one stream that can be read again.
+
+    A generator is written to a file in the folder, since it can be read once only.
+    """
+    sources = [source_of_lists(texts)] if texts else []
+    if isinstance(unlabeled, str | os.PathLike):
+        sources.append(lambda: read_documents(unlabeled, columns, labeled=False))
+    elif isinstance(unlabeled, Sized):
+        sources.append(source_of_lists(as_texts(unlabeled, "unlabeled")))
+    elif unlabeled is not None:
+        sources.append(_spooled(unlabeled, folder / "unlabeled.parquet"))
+    if not sources:
+        return None
+    return lambda: chain.from_iterable(source() for source in sources)
+
+
+def _spooled(texts: Iterable[str], path: Path) -> Source:
+    documents = 0
+    with open_writer(path) as writer:
+        for chunk in _chunks(texts):
+            checked = as_texts(chunk, "unlabeled", first=documents)
+            storable = [SURROGATES.sub(" ", text) for text in checked]
+            writer.write(pa.table({"text": pa.array(storable, pa.large_string())}))
+            documents += len(chunk)
+    if not documents:
+        raise InputError(
+            "unlabeled is an iterator without a text in it: one that was read before is empty; "
+            "give a list or a path."
+        )
+    return lambda: read_documents(path, ColumnsConfig(text="text"), labeled=False)
+
+
+def _chunks(texts: Iterable[str]) -> Iterator[list[str]]:
+    try:
+        iterator = iter(texts)
+    except TypeError as problem:
+        raise InputError(f"unlabeled is {texts!r:.40}: give texts, a path or a glob.") from problem
+    while chunk := list(islice(iterator, SPOOL_DOCUMENTS)):
+        yield chunk

@@ -1,0 +1,181 @@
+"""explain: its parts add up to the log-odds, and what it calls important is important."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from mein import MeinClassifier
+from mein.data.demo import demo_corpus
+from mein.explain import Explanation, explain
+from mein.model import Model
+from mein.text.words import tokenize
+from tests.reviews import LABELS, NEW, RAW, TEXTS, THREE_LABELS, THREE_TEXTS, tiny
+
+EXACT = 1e-6
+
+
+@pytest.fixture(scope="module")
+def of_three() -> Model:
+    """Three classes, gates of very different size, a temperature that matters."""
+    model: Model = tiny().fit(THREE_TEXTS, THREE_LABELS, unlabeled=RAW).model_
+    return replace(model, gates=np.array([0.7, 90.0]), temperature=0.6)
+
+
+@pytest.fixture(scope="module")
+def unlike_priors() -> Model:
+    rows = [i for i, label in enumerate(LABELS) if label == "negative" or i % 6 == 1]  # 3 to 1
+    classifier = tiny().fit([TEXTS[i] for i in rows], [LABELS[i] for i in rows], unlabeled=RAW)
+    model: Model = classifier.model_
+    return replace(model, gates=np.array([0.7, 0.3]))
+
+
+@pytest.fixture(scope="module")
+def trained() -> MeinClassifier:
+    """A small network that has really learned, on the embedded corpus."""
+    demo = demo_corpus(seed=1, labeled=600, unlabeled=600, test=0)
+    sizes = ("expert.embedding_dim", "expert.hidden_dim", "imitators.embedding_dim", "imitators.channels")
+    settings = dict.fromkeys(sizes, 24) | {
+        "pieces.vocabulary_size": 2_000,
+        "expert_training.learning_rate": 0.01,
+        "expert_training.batch_documents": 16,
+        "imitator_training.epochs": 3,
+        "imitator_training.learning_rate": 0.01,
+        "imitator_training.batch_documents": 8,
+        "mixture.gates": "free",
+    }
+    return tiny(settings=settings, random_state=1).fit(
+        demo.labeled_texts, demo.labeled_labels, unlabeled=demo.unlabeled_texts
+    )
+
+
+def check_sums(found: Explanation) -> None:
+    """log_odds = expert + sum of imitators, an imitator = sum of its fragments; no parts in silence."""
+    if found.is_silent:
+        assert (found.expert, sum(found.imitators.values()), found.fragments) == (0.0, 0.0, ())
+        return
+    assert found.log_odds == pytest.approx(found.expert + sum(found.imitators.values()), abs=EXACT)
+    for window, part in found.imitators.items():
+        spoken = sum(f.contribution for f in found.fragments if f.window == window)
+        assert part == pytest.approx(spoken, abs=EXACT)
+    strengths = [abs(fragment.contribution) for fragment in found.fragments]
+    assert strengths == sorted(strengths, reverse=True)
+
+
+@pytest.mark.parametrize("text", [*NEW[:5], "lovely", " ".join(NEW), "", "日本語 ☃", "qqqq"])
+@pytest.mark.parametrize("model", ["of_three", "unlike_priors"])
+def test_the_parts_add_up_to_what_is_predicted(text: str, model: str, request: pytest.FixtureRequest) -> None:
+    classifier: Model = request.getfixturevalue(model)
+    found = explain(classifier, text)
+    check_sums(found)
+    log_probs = classifier.log_probs([text])[0]
+    first, second = np.sort(log_probs)[::-1][:2]
+    assert found.log_odds == pytest.approx(first - second, abs=EXACT)
+    assert found.label == classifier.labels.classes[log_probs.argmax()]
+    assert found.probability == pytest.approx(np.exp(first))
+    assert found.log_odds >= 0
+    assert found.alternative != found.label
+
+
+def test_each_part_is_what_its_network_said(of_three: Model) -> None:
+    """The expert's part is its own z, an imitator's its own alpha, weighed and cooled."""
+    documents = of_three.encode(NEW[:1])
+    found = explain(of_three, NEW[0])
+    first, second = (of_three.labels.classes.index(name) for name in (found.label, found.alternative))
+    z, alpha = of_three.expert_logits(documents)[0], of_three.alpha(documents)[:, 0]
+    assert found.expert == pytest.approx((z[first] - z[second]) / 0.6, abs=1e-5)
+    for i, window in enumerate((1, 2)):
+        expected = of_three.gates[i] * (alpha[i, first] - alpha[i, second]) / 0.6
+        assert found.imitators[window] == pytest.approx(expected, abs=1e-4)
+        assert found.imitators[window] != 0
+
+
+def test_fragments_are_the_windows_of_the_text(of_three: Model) -> None:
+    text = "never dull well worth it"
+    pieces = of_three.encoder.pieces.fragments(of_three.encoder.pieces.encode([text])[0])
+    found = explain(of_three, text).fragments
+    for window in (1, 2):
+        spans = {(f.start, f.stop): f.text for f in found if f.window == window}
+        positions = range(len(pieces))
+        assert len([f for f in found if f.window == window]) == len(pieces)
+        for j in positions:
+            start, stop = max(0, j - window), min(len(pieces), j + window + 1)
+            assert spans[start, stop] == "".join(pieces[start:stop]).strip()
+
+
+def test_who_a_fragment_spoke_for(of_three: Model) -> None:
+    found = explain(of_three, "dreadful, not worth it, lovely")
+    strongest = found.fragments[0]
+    assert found.contribution_label(replace(strongest, contribution=0.1)) == found.label
+    assert found.contribution_label(replace(strongest, contribution=-0.1)) == found.alternative
+
+
+def test_an_empty_text_is_explained_by_the_prior(unlike_priors: Model) -> None:
+    found = explain(unlike_priors, " \n ")
+    assert (found.label, found.alternative) == ("negative", "positive")
+    assert found.is_silent
+    assert found.log_odds == pytest.approx(np.log(unlike_priors.prior[0] / unlike_priors.prior[1]))
+    assert (found.expert, found.imitators, found.fragments) == (0.0, {1: 0.0, 2: 0.0}, ())
+
+
+def test_where_labels_are_equally_likely_explain_names_the_predicted_one(unlike_priors: Model) -> None:
+    even = replace(unlike_priors, prior=np.array([0.5, 0.5]))
+    assert explain(even, "").label == even.labels.classes[even.log_probs([""])[0].argmax()]
+
+
+def test_unknown_characters_are_shown_as_such(unlike_priors: Model) -> None:
+    found = explain(unlike_priors, "☃☃")
+    assert not found.is_silent
+    unknown = "\N{REPLACEMENT CHARACTER}"
+    assert {fragment.text.replace(" ", "") for fragment in found.fragments} <= {unknown, 2 * unknown}
+    assert len(found.fragments) > 0
+
+
+def test_without_raw_text_the_expert_said_it_all() -> None:
+    found = tiny().fit(TEXTS, LABELS).explain(NEW[0])
+    assert (found.imitators, found.fragments) == ({}, ())
+    assert found.log_odds == pytest.approx(found.expert, abs=EXACT)
+
+
+def test_plain_data_survives_json(of_three: Model) -> None:
+    found = explain(of_three, NEW[0])
+    plain = json.loads(json.dumps(found.to_dict()))
+    assert plain["label"] == found.label
+    assert plain["fragments"][0]["text"] == found.fragments[0].text
+    assert len(plain["fragments"]) == len(found.fragments)
+
+
+def without(model: Model, text: str, spans: list[tuple[int, int]]) -> str:
+    """The text without the words that these spans of pieces touch."""
+    words = tokenize(text, model.encoder.words_config)
+    lengths = [len(pieces) for pieces in model.encoder.pieces.encode(words)]
+    owner = np.repeat(np.arange(len(words)), lengths)
+    dropped = {int(word) for start, stop in spans for word in owner[start:stop]}
+    return " ".join(word for place, word in enumerate(words) if place not in dropped)
+
+
+def falls(classifier: MeinClassifier, texts: list[str], count: int) -> Iterator[tuple[float, float]]:
+    """How far p(label) falls without the top fragments, and without as many random ones."""
+    chance = np.random.default_rng(0)
+    for text in texts:
+        found = classifier.explain(text)
+        column = classifier.classes_.tolist().index(found.label)
+        pool = [f for f in found.fragments if f.window == 1]
+        for_label = sorted(pool, key=lambda f: -f.contribution)[:count]
+        random = [[pool[i] for i in chance.choice(len(pool), count, replace=False)] for _ in range(5)]
+        spoiled = [
+            without(classifier.model_, text, [(f.start, f.stop) for f in chosen])
+            for chosen in (for_label, *random)
+        ]
+        drops = found.probability - classifier.predict_proba(spoiled)[:, column]
+        yield float(drops[0]), float(drops[1:].mean())
+
+
+def test_what_it_calls_important_is_important(trained: MeinClassifier) -> None:
+    """Without the words of the three top fragments p(label) falls further than without random ones."""
+    texts = demo_corpus(seed=1, labeled=2, unlabeled=2, test=60).test_texts
+    top, random = np.array(list(falls(trained, texts, count=3))).T
+    assert top.mean() > 3 * random.mean()
+    assert top.mean() > 0.1
