@@ -5,6 +5,7 @@ all of them in bytes) and then the texts end to end in UTF-8; a line of JSON is 
 """
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -78,8 +79,10 @@ def main() -> None:
             write_shard(encoder, job)
         except RunError as problem:
             error = str(problem)
-        sys.stdout.buffer.write(json.dumps({"error": error}).encode("utf-8") + b"\n")
-        sys.stdout.buffer.flush()
+        try:
+            os.write(sys.stdout.fileno(), json.dumps({"error": error}).encode("utf-8") + b"\n")
+        except BrokenPipeError:  # the parent is gone
+            return
 
 
 if __name__ == "__main__":
