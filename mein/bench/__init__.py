@@ -1,0 +1,1 @@
+"""What it costs: speed beside the obvious alternative, memory beside the size of the corpus."""
