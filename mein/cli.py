@@ -207,7 +207,7 @@ def bench_encode(
 
 @bench.command("memory")
 def bench_memory(
-    sizes: Annotated[list[int] | None, typer.Argument(metavar="[N ...]", hidden=True)] = None,
+    sizes: Annotated[list[int] | None, typer.Argument(metavar="N", hidden=True)] = None,
     documents: Annotated[
         list[int], typer.Option(min=1, metavar="N ...", help="Sizes of the corpus, one or more.")
     ] = [200_000, 2_000_000],  # noqa: B006 - typer reads the default and never changes it
@@ -225,7 +225,7 @@ def main() -> None:
     is_debugging = "--debug" in sys.argv
     sys.argv = [argument for argument in sys.argv if argument != "--debug"]
     try:
-        app()
+        app(prog_name="mein")
     except (MeinError, OSError) as problem:
         if is_debugging:
             raise

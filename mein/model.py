@@ -137,7 +137,7 @@ def load_model(path: Path, device: str = "auto") -> Model:
 def read_config(folder: RunFolder) -> Config:
     """The configuration of a run."""
     if not folder.path.is_dir():
-        raise RunError(f"{folder.path} is no folder: give the one that `mein train --out` wrote.")
+        raise RunError(f"There is no run folder {folder.path}: give the one that `mein train --out` wrote.")
     content = folder.read_json("config.json")
     try:
         return make_config(content["config"])

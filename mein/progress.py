@@ -7,6 +7,7 @@ from typing import Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
+from rich.text import Text
 
 LINE_SECONDS = 10.0  # in a log, a task says how far it is no more often than this
 
@@ -51,7 +52,7 @@ class Terminal:
 
     def say(self, line: str) -> None:
         """Print one line, as it is."""
-        self.console.print(line, markup=False, highlight=False, soft_wrap=not self.console.is_terminal)
+        self.console.print(Text(line), soft_wrap=not self.console.is_terminal)
 
     @contextmanager
     def task(self, name: str, total: int | None, done: int = 0) -> Iterator[Task]:

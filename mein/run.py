@@ -106,7 +106,7 @@ def learned_expert(run: Run) -> LSTMExpert:
     expert = _new_expert(run)
     path = run.folder / "expert.safetensors"
     if not path.exists():
-        run.runtime.reporter.say("Stage 1: the expert learns from the labels")
+        run.runtime.reporter.say("Stage 1: the expert learns from the labels (*: the best epoch so far)")
         train_part, dev_part = labeled_part(run, "train"), labeled_part(run, "dev")
         with run.timed("expert"):
             train_expert(
@@ -146,7 +146,7 @@ def _teach(run: Run, expert: LSTMExpert, imitators: Imitators) -> None:
 
 def tune_mixture_and_controls(run: Run, imitators: Imitators, controls: bool) -> None:
     """Theta and Lambda, to mixture.safetensors; beside it closed gates and random vectors."""
-    if run.is_taught:
+    if run.is_taught and not (run.folder / "mixture.safetensors").exists():
         run.runtime.reporter.say("Stage 3: the mixture is tuned on the labels, and so are its controls")
     for name in (*CONTROLS, "mixture") if run.is_taught and controls else ("mixture",):
         path = run.folder / f"{name}.safetensors"

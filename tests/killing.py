@@ -86,7 +86,7 @@ class Doomed:
         self.moment("advance")
 
     @contextmanager
-    def task(self, name: str, total: int, done: int = 0) -> Iterator["Doomed"]:
+    def task(self, name: str, total: int | None, done: int = 0) -> Iterator["Doomed"]:
         yield self
 
 

@@ -5,7 +5,7 @@ from rich.table import Table
 
 from mein.data.audit import NAMES, Audit, audit
 from mein.data.readers import ColumnsConfig
-from mein.shell.console import complain, open_console
+from mein.shell.console import complain, open_console, say
 
 MOST_CLASSES = 12  # a longer list of classes would push the rest off the screen
 
@@ -27,11 +27,11 @@ def check_data(
     if "labeled" in found.parts:
         console.print(_classes(found), "")
     for remark in found.remarks:
-        console.print(f"- {remark}")
+        say(console, f"- {remark}")
     for problem in found.problems:
         complain(problem)
     if not found.problems:
-        console.print("Nothing stands in the way of training.", style="bold")
+        say(console, "Nothing stands in the way of training.", "bold")
     return len(found.problems)
 
 

@@ -1,6 +1,7 @@
 """Where the shell's words go: as they are, without markup, so that no bracket in a path is lost."""
 
 from rich.console import Console
+from rich.text import Text
 
 
 def open_console(*, stderr: bool = False) -> Console:
@@ -8,8 +9,12 @@ def open_console(*, stderr: bool = False) -> Console:
     return Console(stderr=stderr, markup=False, highlight=False, emoji=False)
 
 
+def say(console: Console, sentence: str | Text, style: str = "") -> None:
+    """A sentence, wrapped at words on a terminal and left in one line in a log."""
+    console.print(sentence, style=style, soft_wrap=not console.is_terminal)
+
+
 def complain(sentence: str) -> None:
     """One sentence on stderr about what the user can mend."""
     console = open_console(stderr=True)
-    console.print("Error: ", style="bold red", end="")
-    console.print(sentence, soft_wrap=True)
+    say(console, Text.assemble(("Error:", "bold red"), " ", sentence))

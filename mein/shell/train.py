@@ -17,7 +17,7 @@ from mein.judge import train_and_judge
 from mein.model import load_model
 from mein.prepare import read_labeled
 from mein.progress import Terminal
-from mein.shell.console import open_console
+from mein.shell.console import open_console, say
 from mein.shell.seeds import show_seeds
 
 Paths = tuple[str, str | None, str | None, str | None]  # labelled, unlabelled, dev, test
@@ -43,7 +43,7 @@ def write_config(path: Path, preset: str | None) -> None:
     if path.exists():
         raise ConfigError(f"{path} exists already: remove it, or give another name.")
     write_atomically(path, as_toml(load_config(preset)).encode("utf-8"))
-    open_console().print(f"Wrote {path}; use it with `mein train --config {path} ...`.", soft_wrap=True)
+    say(open_console(), f"Wrote {path}; use it with `mein train --config {path} ...`.")
 
 
 def run_training(paths: Paths, out: Path, settings: Settings, seeds: int, resume: bool) -> None:
@@ -96,7 +96,7 @@ def _train(config: Config, corpus: Corpus, out: Path, resume: bool, console: Con
     console.print(render(rows, title=title))
     gates = load_model(out, "cpu").gates
     shown = "   ".join(f"c={c}: {g:.2f}" for c, g in zip(config.imitators.windows, gates, strict=False))
-    console.print(f"Gates: {shown}" if len(gates) else "Gates: none, for there are no imitators.")
-    console.print(headline(rows), style="bold")
-    console.print(f'The run is in {out}: try `mein explain {out} "..."`.', soft_wrap=True)
+    say(console, f"Gates: {shown}" if len(gates) else "Gates: none, for there are no imitators.")
+    say(console, headline(rows), "bold")
+    say(console, f'The run is in {out}: try `mein explain {out} "..."`.')
     return rows

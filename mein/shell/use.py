@@ -15,7 +15,7 @@ from mein.judge import as_plain, log_probs_of_all
 from mein.model import load_model
 from mein.predict import predict_file
 from mein.progress import Terminal
-from mein.shell.console import open_console
+from mein.shell.console import open_console, say
 from mein.training.folder import RunFolder
 
 
@@ -34,7 +34,7 @@ def evaluate_run(
         return
     console = open_console()
     console.print(render(rows, title=f"{len(ids):,} documents of {documents}"))
-    console.print(headline(rows), style="bold")
+    say(console, headline(rows), "bold")
 
 
 def predict_documents(path: Path, documents: str, out: Path, text_column: str | None) -> None:
@@ -42,7 +42,7 @@ def predict_documents(path: Path, documents: str, out: Path, text_column: str | 
     console, model = open_console(), load_model(path)
     column = _columns(model.config.columns, text_column, None).text
     count = predict_file(model, documents, out, column, Terminal(console))
-    console.print(f"Labelled {count:,} documents in {out}.", soft_wrap=True)
+    say(console, f"Labelled {count:,} documents in {out}.")
 
 
 def _columns(of_run: ColumnsConfig, text: str | None, label: str | None) -> ColumnsConfig:
@@ -63,11 +63,11 @@ def explain_text(path: Path, text: str, top: int, as_json: bool) -> None:
     if any(fragment.contribution for fragment in explanation.fragments):
         console.print(_fragment_table(explanation, top))
     elif explanation.is_silent:
-        console.print(
-            "The text holds no word that the run knows: this is the share of each class in training."
+        say(
+            console, "The text holds no word that the run knows: this is the share of each class in training."
         )
     else:
-        console.print("No fragment moved it: the imitators have no say in this run (their gates are closed).")
+        say(console, "No fragment moved it: the imitators have no say in this run (their gates are closed).")
 
 
 def _summary(explanation: Explanation) -> Text:

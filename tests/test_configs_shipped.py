@@ -1,0 +1,102 @@
+"""The shipped configs: each loads, reads back, and says how to use it; `paper` is the paper's table."""
+
+from pathlib import Path
+
+import pytest
+
+import mein
+from mein.config import PRESETS, Config, as_toml, load_config
+
+FOLDER = Path(mein.__file__).parent / "configs"
+
+
+def test_every_shipped_file_is_a_preset() -> None:
+    assert sorted(path.stem for path in FOLDER.iterdir()) == sorted(PRESETS)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_loads_and_round_trips(name: str, tmp_path: Path) -> None:
+    config = load_config(name)
+    path = tmp_path / "written.toml"
+    path.write_text(as_toml(config), encoding="utf-8")
+    assert load_config(file=path) == config
+    assert load_config(file=FOLDER / f"{name}.toml") == config
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_says_command_hardware_time_and_result(name: str) -> None:
+    lines = (FOLDER / f"{name}.toml").read_text(encoding="utf-8").splitlines()
+    header = lines[: next((i for i, line in enumerate(lines) if not line.startswith("#")), len(lines))]
+    words = [line.removeprefix("# ").split(":")[0] for line in header]
+    assert [word for word in words if word in ("command", "hardware", "time", "expected")] == [
+        "command",
+        "hardware",
+        "time",
+        "expected",
+    ]
+    assert any(f"mein train --preset {name} " in line for line in header)
+
+
+def test_full_is_the_defaults() -> None:
+    assert load_config("full") == Config()
+
+
+def test_paper_is_the_papers_table() -> None:
+    """The table of hyper-parameters, line by line; M is that of sentiment classification."""
+    paper = load_config("paper")
+    stages = (paper.expert_training, paper.imitator_training, paper.fine_tuning)
+    table = {
+        "Word Embedding Dim. (D)": paper.expert.embedding_dim,
+        "Embedding Dropout Rate": paper.expert.dropout,
+        "LSTM Hidden State Dim. (H)": paper.expert.hidden_dim,
+        "MLP Dim. (M) for SEC Task": paper.expert.mlp_dim,
+        "CNN Kernel Dim. (N)": paper.imitators.channels,
+        "Imitator Word Embedding Dim.": paper.imitators.embedding_dim,
+        "Number of imitators (I)": len(paper.imitators.windows),
+        "Mini-Batch Size": [stage.batch_documents for stage in stages],
+        "Initial Learning Rate": [stage.learning_rate for stage in stages[:2]],
+        "Fine-tune Learning Rate": paper.fine_tuning.learning_rate,
+        "Decay Rate": [paper.expert_training.decay, paper.fine_tuning.decay],
+        "Baseline Max Epoch": paper.expert_training.epochs,
+        "Fine-tune Max Epoch": paper.fine_tuning.epochs,
+        "BPE merge operations": paper.pieces.vocabulary_size,
+    }
+    assert table == {
+        "Word Embedding Dim. (D)": 256,
+        "Embedding Dropout Rate": 0.5,
+        "LSTM Hidden State Dim. (H)": 1024,
+        "MLP Dim. (M) for SEC Task": 30,
+        "CNN Kernel Dim. (N)": 512,
+        "Imitator Word Embedding Dim.": 512,
+        "Number of imitators (I)": 4,
+        "Mini-Batch Size": [32, 32, 32],
+        "Initial Learning Rate": [0.001, 0.001],
+        "Fine-tune Learning Rate": 0.0001,
+        "Decay Rate": [0.9998, 0.9998],
+        "Baseline Max Epoch": 30,
+        "Fine-tune Max Epoch": 30,
+        "BPE merge operations": 20_000,
+    }
+
+
+def test_paper_takes_its_predecessors_choices_where_it_is_silent() -> None:
+    paper = load_config("paper")
+    assert paper.words.model_dump() == {
+        "tokenizer": "paper",
+        "lowercase": False,
+        "min_documents": 2,
+        "max_words": 100_000,
+    }
+    assert paper.imitators.windows == (1, 2, 3, 4)
+    assert paper.imitators.shares_embedding
+    assert paper.imitators.leaky_slope == 0.2
+    assert paper.mixture.gates == "sigmoid"
+    assert paper.dev_fraction == 0.1
+    assert paper.removes_test_overlap
+    for stage in (paper.expert_training, paper.fine_tuning):
+        assert stage.patience is None
+        assert stage.clip == 5.0
+        assert not stage.falls_to_zero
+    imitation = paper.imitator_training
+    assert (imitation.epochs, imitation.patience, imitation.clip) == (10, 2, None)
+    assert (imitation.decay, imitation.falls_to_zero) == (1.0, False)
