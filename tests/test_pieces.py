@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mein.errors import InputError, RunError
+from mein.text import pieces as pieces_module
 from mein.text.pieces import Pieces, PiecesConfig
 from mein.text.words import WordCounter, WordsConfig, tokenize
 
@@ -60,6 +61,16 @@ def test_counts_teach_the_pieces_that_the_text_would_teach() -> None:
 
 def test_the_same_corpus_in_any_order_gives_the_same_bytes() -> None:
     assert learn(TEXTS).model == learn(TEXTS[::-1]).model
+
+
+def test_the_rarest_words_are_left_out_where_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pieces_module, "MAX_LEARNED", 10)
+    texts = ["zebra", "zebra", *(f"word{i}" for i in range(50))]
+    config = PiecesConfig(vocabulary_size=4)  # so 12 words, three times as many
+    learned = dict(pieces_module._most_frequent(count(texts), config))
+    assert (len(learned), learned["zebra"]) == (12, 2)
+    assert set(learned) != {"zebra", *sorted(texts)[:11]}  # not the first of the alphabet
+    assert learned == dict(pieces_module._most_frequent(count(texts[::-1]), config))
 
 
 def test_a_long_document_is_not_lost() -> None:

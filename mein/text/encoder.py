@@ -12,7 +12,7 @@ from mein.text.ragged import Ragged, concatenate, ragged
 from mein.text.words import END, WordCounter, Words, WordsConfig, tokenize
 
 BATCH_CHARACTERS = 2_000_000  # text that is encoded at once; a document at least
-TABLE_TOKENS = 100_000  # about 20 MB; with more distinct tokens than this, begin to remember anew
+TABLE_TOKENS = 50_000  # about 15 MB; with more distinct tokens than this, begin to remember anew
 END_TOKEN, END_ROW = "", 0  # no tokeniser yields an empty token
 
 

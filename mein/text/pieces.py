@@ -1,7 +1,9 @@
 """The imitators' vocabulary V': pieces of words, found by byte-pair encoding (sentencepiece)."""
 
+import heapq
 import io
-from collections.abc import Sequence
+import zlib
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from mein.text.words import LONGEST_WORD, WordCounter
 
 PADDING = 0
 UNKNOWN = 1
+MAX_LEARNED = 60_000  # words; about 25 MB while learning
 SPACE = "▁"  # sentencepiece's sign for the space in front of a word
 
 
@@ -41,11 +44,12 @@ class Pieces:
 
     @classmethod
     def from_counts(cls, counter: WordCounter, config: PiecesConfig) -> "Pieces":
-        """Learn pieces from every word of a counted corpus.
+        """Learn pieces from the words of a counted corpus.
 
         Byte-pair encoding looks at words and how often each occurs, at nothing else: learning from
         the counts gives the very pieces that learning from the whole text would give, without a
-        sample, without a limit on the length of a document, and in memory that is bounded already.
+        sample of it and without a limit on the length of a document. Memory is bounded by leaving
+        out the rarest words where there are more than `MAX_LEARNED`.
         """
         if not counter.frequency:
             raise InputError(
@@ -53,7 +57,7 @@ class Pieces:
                 "check the text column and that the texts are not empty."
             )
         # sorted: the same counts give the same bytes, in whatever order the words were met.
-        lines = (f"{word}\t{count}" for word, count in sorted(counter.frequency.items()))
+        lines = (f"{word}\t{count}" for word, count in sorted(_most_frequent(counter, config)))
         model = io.BytesIO()
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=lines,
@@ -123,6 +127,19 @@ class Pieces:
         processor = self._processor
         specials = (processor.pad_id(), processor.unk_id(), processor.bos_id(), processor.eos_id())
         return specials == (PADDING, UNKNOWN, -1, -1) and processor.piece_to_id(SPACE) > UNKNOWN
+
+
+def _most_frequent(counter: WordCounter, config: PiecesConfig) -> Iterable[tuple[str, int]]:
+    """The words to learn from, with their counts; a checksum of the word decides between equals.
+
+    Not their spelling: where most words occur once, as clauses of a script without spaces do, the
+    first of the alphabet would be a poor choice.
+    """
+    limit = max(MAX_LEARNED, 3 * config.vocabulary_size)
+    if len(counter.frequency) <= limit:
+        return counter.frequency.items()
+    rank = ((count, zlib.crc32(word.encode("utf-8")), word) for word, count in counter.frequency.items())
+    return ((word, count) for count, _, word in heapq.nlargest(limit, rank))
 
 
 def _vocabulary_size(counter: WordCounter, config: PiecesConfig) -> int:
