@@ -1,0 +1,121 @@
+"""Gates open for evidence that is true, stay shut for noise, and never cost anything on dev."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import log_softmax
+
+from mein.evaluation.metrics import evaluate
+from mein.inference import choose_device
+from mein.judge import train_and_judge
+from mein.mixture import Gates, MixtureConfig
+from mein.model import load_variant
+from mein.prepare import read_labeled
+from mein.progress import Silence
+from mein.training.folder import RunFolder
+from mein.training.gates import fit_gates
+from tests import tiny
+
+
+def evidence(
+    n: int, seed: int, truth: float, faintness: float = 1.0
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """z of pure noise (n, 2), alpha (3, n, 2) with so much truth in it, and labels (n,)."""
+    draw = np.random.default_rng(seed)
+    labels = draw.integers(0, 2, n)
+    signs = np.stack([1 - 2 * labels, 2 * labels - 1], axis=1)  # (n, 2)
+    z = draw.standard_normal((n, 2))
+    alpha = draw.standard_normal((3, n, 2)) + truth * signs
+    return z.astype(np.float32), log_softmax(faintness * alpha, axis=-1).astype(np.float32), labels
+
+
+def error(z: np.ndarray, alpha: np.ndarray, gates: np.ndarray, labels: np.ndarray) -> float:
+    mixed = z + np.einsum("i,iny->ny", gates, alpha)
+    return float(100 * (mixed.argmax(1) != labels).mean())
+
+
+@pytest.mark.parametrize("faintness", [1.0, 0.05])
+def test_gates_open_where_alpha_knows_and_the_expert_does_not(faintness: float) -> None:
+    """A fainter alpha needs larger gates: their product with alpha must outweigh the expert's noise."""
+    for seed in range(3):
+        z, alpha, labels = evidence(200, seed, truth=1.0, faintness=faintness)
+        gates = fit_gates(z, alpha, labels)
+        assert gates.min() * faintness > 0.5
+        fresh = evidence(2_000, 99 + seed, truth=1.0, faintness=faintness)
+        assert error(fresh[0], fresh[1], gates, fresh[2]) < 8.0
+        assert error(fresh[0], fresh[1], np.zeros(3), fresh[2]) > 45.0
+
+
+def test_gates_stay_nearly_shut_where_alpha_is_noise_and_the_expert_knows() -> None:
+    for seed in range(3):
+        z, alpha, labels = evidence(500, seed, truth=0.0)
+        z[np.arange(500), labels] += 4.0
+        assert fit_gates(z, alpha, labels).max() < 0.35
+        fresh = evidence(2_000, 99 + seed, truth=0.0)
+        fresh[0][np.arange(2_000), fresh[2]] += 4.0
+        gates = fit_gates(z, alpha, labels)
+        assert error(fresh[0], fresh[1], gates, fresh[2]) < error(*fresh[:2], np.zeros(3), fresh[2]) + 0.5
+
+
+def test_gates_are_positive_and_the_same_for_the_same_data() -> None:
+    z, alpha, labels = evidence(50, 0, truth=0.3)
+    gates = fit_gates(z, alpha, labels)
+    assert gates.shape == (3,)
+    assert (gates > 0).all()
+    assert np.array_equal(gates, fit_gates(z, alpha, labels))
+
+
+def log_loss_of(z: np.ndarray, alpha: np.ndarray, gates: np.ndarray, labels: np.ndarray) -> float:
+    """At the best temperature of a fine grid."""
+    mixed = z + np.einsum("i,iny->ny", gates, alpha)
+    mixed, rows = mixed / mixed.std(), np.arange(len(labels))
+    return min(float(-log_softmax(mixed / t, axis=1)[rows, labels].mean()) for t in np.geomspace(0.1, 3, 35))
+
+
+def test_more_labels_bring_the_gates_nearer_to_the_best_ones() -> None:
+    """The best ones by trying many: three equal windows deserve equal gates, of one size."""
+    far = evidence(5_000, 7, truth=0.7)
+    best = min(log_loss_of(*far[:2], np.full(3, g), far[2]) for g in np.geomspace(0.1, 100, 20))
+    excess = []
+    for n in (20, 200, 2_000):
+        regret = [
+            log_loss_of(*far[:2], fit_gates(*evidence(n, seed, truth=0.7)), far[2]) - best
+            for seed in range(3)
+        ]
+        excess.append(float(np.mean(regret)))
+    assert excess[0] > excess[2]
+    assert excess[1] < 0.03
+    assert excess[2] < 0.003
+
+
+@pytest.mark.parametrize("value", [1e-6, 0.3, 20.0, 148.0])
+def test_free_gates_take_the_values_that_they_are_given(value: float) -> None:
+    gates = Gates(MixtureConfig(), 2)
+    gates.set(np.array([value, 1.0]))
+    assert gates().tolist() == pytest.approx([value, 1.0], rel=1e-5)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("kind", ["free", "sigmoid"])
+def test_the_mixture_is_never_worse_on_dev_than_its_expert(tmp_path: Path, seed: int, kind: str) -> None:
+    config = tiny.config(seed=seed, mixture__gates=kind, fine_tuning__learning_rate=0.3)
+    corpus, folder = tiny.corpus(), RunFolder(tmp_path / "run")
+    train_and_judge(config, corpus, folder.path, Silence(), controls=False)
+    labeled = read_labeled(config, corpus)
+    errors = [
+        evaluate(
+            load_variant(folder, config, name, choose_device("cpu")).log_probs(labeled.dev_texts),
+            labeled.dev_ids,
+        ).error
+        for name in ("mixture", "expert")
+    ]
+    assert errors[0] <= errors[1]
+
+
+def test_gates_are_learned_from_gradients_too() -> None:
+    gates = Gates(MixtureConfig(gates="sigmoid"), 2)
+    gates().sum().backward()
+    assert gates.lam.grad is not None
+    assert torch.allclose(gates.lam.grad, torch.tensor(0.25))  # the slope of the sigmoid at 0

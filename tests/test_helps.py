@@ -1,0 +1,75 @@
+"""The point of it all: unlabelled text lowers the error where its n-grams say what the labels cannot."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from mein.config import load_config
+from mein.data.corpus import Corpus, source_of_lists
+from mein.evaluation.table import Row
+from mein.judge import train_and_judge
+from mein.progress import Silence
+
+LABELED, RAW, TEST, OPINIONS, FILLERS = 160, 3_000, 300, 40, 40
+SETTINGS = {
+    "expert.embedding_dim": 24,
+    "expert.hidden_dim": 16,
+    "imitators.windows": [1, 2],
+    "imitators.embedding_dim": 24,
+    "imitators.channels": 16,
+    "expert_training.epochs": 20,
+    "expert_training.learning_rate": 5e-3,
+    "expert_training.batch_documents": 16,
+    "imitator_training.epochs": 6,
+    "imitator_training.learning_rate": 1e-2,
+    "imitator_training.batch_tokens": 1_000,
+    "fine_tuning.epochs": 2,
+    "runtime.device": "cpu",
+    "runtime.workers": 1,
+}
+
+
+def document(draw: random.Random, has_plain_word: bool) -> tuple[str, str]:
+    """Filler words around an opinion; some documents also say plainly what they mean.
+
+    An opinion is a pair of words whose order tells the label: each pair is about once among the
+    labels, but often in the raw text, where the plain word beside it teaches what it means.
+    """
+    label = draw.choice(["bad", "good"])
+    i = draw.randrange(OPINIONS)
+    pair = [f"left{i}", f"right{i}"] if label == "good" else [f"right{i}", f"left{i}"]
+    words = [f"filler{draw.randrange(FILLERS)}" for _ in range(6)]
+    words[2:4] = pair
+    if has_plain_word:
+        words.append("great" if label == "good" else "awful")
+    return " ".join(words), label
+
+
+def documents(draw: random.Random, count: int) -> tuple[list[str], list[str]]:
+    pairs = [document(draw, has_plain_word=draw.random() < 0.5) for _ in range(count)]
+    return [text for text, _ in pairs], [label for _, label in pairs]
+
+
+def table(path: Path, seed: int, raw: int) -> list[Row]:
+    """The table of a run with so many raw documents; labels and test documents are the same for all."""
+    draw = random.Random(seed)
+    labeled, test = documents(draw, LABELED), documents(draw, TEST)
+    corpus = Corpus(
+        labeled=source_of_lists(*labeled),
+        test=source_of_lists(*test),
+        unlabeled=source_of_lists(documents(draw, raw)[0]) if raw else None,
+    )
+    config = load_config("small", overrides=SETTINGS | {"seed": seed})
+    return train_and_judge(config, corpus, path, Silence(), controls=False)
+
+
+def error(path: Path, seed: int, raw: int) -> float:
+    return table(path, seed, raw)[-1].scores.error
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_with_unlabelled_text_the_error_is_lower(tmp_path: Path, seed: int) -> None:
+    with_text, without = error(tmp_path / "with", seed, RAW), error(tmp_path / "without", seed, 0)
+    assert without > 15.0  # half the documents do not say plainly what they mean
+    assert with_text < 0.7 * without
