@@ -152,10 +152,11 @@ def load_variant(folder: RunFolder, config: Config, name: str, device: torch.dev
     """The mixture, or what it is compared with: the plain expert, closed gates, random vectors."""
     labels, prior = _read_labels(folder)
     encoder = load_encoder(config, folder)
-    expert = LSTMExpert(config.expert, encoder.words.size, len(labels.classes))
-    facts = restore(folder, name, expert)
     is_taught = any(key.startswith("outputs.") for key in load_tensors(folder / "imitators.safetensors")[0])
-    imitators = build_imitators(config, encoder.pieces.size, len(labels.classes), is_taught)
+    with torch.random.fork_rng(devices=[]):  # initial weights are drawn, and then replaced
+        expert = LSTMExpert(config.expert, encoder.words.size, len(labels.classes))
+        imitators = build_imitators(config, encoder.pieces.size, len(labels.classes), is_taught)
+    facts = restore(folder, name, expert)
     imitator_facts = restore(folder, "imitators", imitators)
     return Model(
         config=config,
