@@ -133,7 +133,10 @@ def write_store(
             if not _is_written(job):
                 yield job
 
-    run_jobs(encoder, missing(), workers)
+    try:
+        run_jobs(encoder, missing(), workers)
+    finally:
+        _remove_temporaries(path)  # of workers that were ended in mid-write
     _finish(path, lengths, encoder)
     return Store.open(path)
 
@@ -157,10 +160,14 @@ def _prepare_folder(path: Path) -> None:
     """Make the folder, or clear it of what a killed run left half-written."""
     try:
         path.mkdir(parents=True, exist_ok=True)
-        for temporary in path.glob(".*.tmp"):
-            temporary.unlink(missing_ok=True)
+        _remove_temporaries(path)
     except OSError as error:
         raise writing_failed(path, error) from error
+
+
+def _remove_temporaries(path: Path) -> None:
+    for temporary in path.glob(".*.tmp"):
+        temporary.unlink(missing_ok=True)
 
 
 def _in_shards(
