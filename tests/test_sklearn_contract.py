@@ -189,6 +189,11 @@ def test_classes_are_sorted_and_come_back_as_they_were_given(naming: str, fitted
         assert (one, type(one)) == (first, type(first))
 
 
+def test_classes_are_sorted_whichever_comes_first() -> None:
+    assert LABELS[-1] == "positive"
+    assert tiny().fit(TEXTS[::-1], LABELS[::-1]).classes_.tolist() == ["negative", "positive"]
+
+
 def test_cross_val_predict_answers_for_every_text() -> None:
     labels = cross_val_predict(tiny(), np.array(TEXTS), np.array(LABELS), cv=2)
     assert set(labels) == {"negative", "positive"}
