@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from mein import MeinClassifier
 from mein.data.demo import demo_corpus
@@ -90,6 +91,21 @@ def test_each_part_is_what_its_network_said(of_three: Model) -> None:
         expected = of_three.gates[i] * (alpha[i, first] - alpha[i, second]) / 0.6
         assert found.imitators[window] == pytest.approx(expected, abs=1e-4)
         assert found.imitators[window] != 0
+
+
+@torch.no_grad()
+def test_a_fragment_counts_by_how_far_it_leans(of_three: Model) -> None:
+    """Its share of its imitator's part is (a_j - b_j) / sum_j (a_j - b_j), of the two labels' p_ij."""
+    found = explain(of_three, NEW[1])
+    first, second = (of_three.labels.classes.index(name) for name in (found.label, found.alternative))
+    pieces = torch.tensor(of_three.encoder.pieces.encode([" ".join(NEW[1].replace(".", " .").split())])[0])
+    gap = torch.zeros(of_three.imitators.gap, dtype=torch.int64)
+    probs = of_three.imitators(torch.cat([gap, pieces, gap])).double().exp()[:, len(gap) : -len(gap)]
+    for i, window in enumerate((1, 2)):
+        leans = [float(p[first] - p[second]) for p in probs[i]]
+        expected = sorted(found.imitators[window] * lean / sum(leans) for lean in leans)
+        spoken = sorted(f.contribution for f in found.fragments if f.window == window)
+        assert spoken == pytest.approx(expected, rel=1e-3, abs=1e-4)
 
 
 def test_fragments_are_the_windows_of_the_text(of_three: Model) -> None:
