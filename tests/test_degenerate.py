@@ -10,7 +10,7 @@ import torch
 from mein.evaluation.table import EXPERT, TFIDF
 from mein.experts.lstm import ExpertConfig, LSTMExpert
 from mein.imitators.reference import Imitators, ImitatorsConfig, average_windows
-from mein.mixture import Gates, MixtureConfig, mix
+from mein.mixture import Gates, MixtureConfig, mix, supervised_loss
 from mein.model import load_model, mixed_logits
 from mein.progress import Silence
 from mein.text.batches import pack_pieces
@@ -124,3 +124,11 @@ def test_a_document_without_pieces_has_no_evidence() -> None:
     alpha = average_windows(imitators(batch.pieces), batch.document, batch.lengths)
     assert torch.allclose(alpha[:, [0, 2]].exp(), torch.tensor(0.25))
     assert not torch.allclose(alpha[:, 1].exp(), torch.tensor(0.25))
+
+
+def test_a_batch_whose_weights_are_all_zero_teaches_nothing() -> None:
+    logits = torch.randn(3, 2, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    loss = supervised_loss(logits, torch.tensor([0, 1, 1]), torch.zeros(3))
+    (gradient,) = torch.autograd.grad(loss, logits)
+    assert loss.item() == 0.0
+    assert torch.equal(gradient, torch.zeros(3, 2))

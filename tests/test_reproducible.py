@@ -67,3 +67,12 @@ def test_a_prediction_does_not_depend_on_its_neighbours(first: Path) -> None:
     alone = np.concatenate([model.log_probs([text]) for text in texts])
     np.testing.assert_allclose(model.log_probs(texts), alone, atol=1e-5)
     np.testing.assert_allclose(model.log_probs(texts[::-1]), alone[::-1], atol=1e-5)
+
+
+def test_the_initial_weights_come_from_the_seed_too(tmp_path: Path) -> None:
+    untrained = {"expert_training__epochs": 0, "imitator_training__epochs": 0, "fine_tuning__epochs": 0}
+    for seed in (0, 1):
+        tiny.run(tmp_path / str(seed), seed=seed, **untrained)
+    for name, tensor in (("expert", "lstm.weight_hh_l0"), ("imitators", "convolutions.0.weight")):
+        first, second = (load_tensors(tmp_path / seed / f"{name}.safetensors")[0][tensor] for seed in "01")
+        assert not torch.equal(first, second)
