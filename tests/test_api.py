@@ -344,10 +344,10 @@ def test_save_refuses_a_folder_in_use(fitted: MeinClassifier, tmp_path: Path) ->
 
 
 def test_load_refuses_what_is_no_run(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"nowhere is no folder: give the one that"):
+    with pytest.raises(RunError, match=r"There is no run folder .*nowhere: give the one that"):
         MeinClassifier.load(tmp_path / "nowhere")
     (tmp_path / "file").write_text("", encoding="utf-8")
-    with pytest.raises(RunError, match=r"file is no folder: give the one that"):
+    with pytest.raises(RunError, match=r"There is no run folder .*file: give the one that"):
         MeinClassifier.load(tmp_path / "file")
     with pytest.raises(RunError, match=r"is not a run of mein: config.json is missing"):
         MeinClassifier.load(tmp_path)
