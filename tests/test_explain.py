@@ -155,6 +155,13 @@ def test_without_raw_text_the_expert_said_it_all() -> None:
     assert found.log_odds == pytest.approx(found.expert, abs=EXACT)
 
 
+def test_with_closed_gates_too(of_three: Model) -> None:
+    closed = replace(of_three, gates=np.zeros(0))
+    found = explain(closed, NEW[0])
+    assert (found.imitators, found.fragments) == ({}, ())
+    check_sums(found)
+
+
 def test_plain_data_survives_json(of_three: Model) -> None:
     found = explain(of_three, NEW[0])
     plain = json.loads(json.dumps(found.to_dict()))

@@ -95,7 +95,7 @@ def test_cannot_write_a_table_as_lines(model: Model, tmp_path: Path) -> None:
 def test_long_files_go_through_in_batches(
     model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tables, "CHUNK_ROWS", 7)
+    monkeypatch.setattr(tables, "CHUNK_ROWS", 6)
     for ending in WRITERS:
         WRITERS[ending](ROWS, tmp_path / f"in{ending}")
         predict(model, tmp_path / f"in{ending}", tmp_path / "out.parquet")
