@@ -37,7 +37,7 @@ class Death:
 
     what: count only moments that are described so. torn: leave half of the file that is being
     written. outside: be killed by the parent, who waits for that moment and then for `wait` seconds:
-    in the middle of anything.
+    in the middle of anything, unless the step ends before.
     """
 
     step: str
@@ -64,7 +64,8 @@ class Doomed:
             return
         self.seen += step == self.death.step and self.death.what in what
         is_beyond = ORDER.index(step) > ORDER.index(self.death.step)
-        if (self.seen < self.death.at and not is_beyond) or self.death.outside:
+        is_due = self.seen >= self.death.at and not self.death.outside
+        if not is_due and not is_beyond:
             return
         if self.death.torn and file is not None:
             tear(file)

@@ -3,6 +3,7 @@
 import os
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -70,7 +71,11 @@ def test_a_prediction_does_not_depend_on_its_neighbours(first: Path) -> None:
 
 
 def test_the_initial_weights_come_from_the_seed_too(tmp_path: Path) -> None:
-    untrained = {"expert_training__epochs": 0, "imitator_training__epochs": 0, "fine_tuning__epochs": 0}
+    untrained: dict[str, Any] = {
+        "expert_training__epochs": 0,
+        "imitator_training__epochs": 0,
+        "fine_tuning__epochs": 0,
+    }
     for seed in (0, 1):
         tiny.run(tmp_path / str(seed), seed=seed, **untrained)
     for name, tensor in (("expert", "lstm.weight_hh_l0"), ("imitators", "convolutions.0.weight")):
