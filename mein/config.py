@@ -30,6 +30,9 @@ class FineTuningConfig(SupervisedConfig):
 
     learning_rate: float = Field(default=1e-4, gt=0.0, allow_inf_nan=False)
     """Of the first step."""
+    min_gain: Annotated[float, Field(ge=0.0)] | None = None
+    """Points of dev error that must be gained to leave the start; none: its standard error, as with
+    few dev documents the best of many epochs is better by chance alone."""
 
 
 class RuntimeConfig(Settings):

@@ -15,11 +15,11 @@ class MixtureConfig(Settings):
     """How the imitators' evidence is added to the expert's."""
 
     gates: Literal["free", "sigmoid"] = "free"
-    """free: g = softplus(lam), fitted on dev first; sigmoid: g in (0, 1), as in the paper."""
+    """free: any number, fitted on dev before the tuning; sigmoid: within (0, 1), as in the paper."""
 
 
 class Gates(nn.Module):
-    """g_i for each imitator: sigma(lam_i) as in the paper, or softplus(lam_i), which has no ceiling.
+    """g_i for each imitator: sigma(lam_i) as in the paper, or lam_i itself, which knows no bounds.
 
     `lam` is the paper's lambda (a keyword in Python).
     """
@@ -31,13 +31,13 @@ class Gates(nn.Module):
 
     @torch.no_grad()
     def set(self, gates: np.ndarray) -> None:
-        """Give free gates (I,) these values, each above zero: lam = log(exp(g) - 1)."""
-        g = torch.from_numpy(gates)
-        self.lam.copy_(g + torch.log(-torch.expm1(-g)))
+        """Give free gates (I,) these values."""
+        assert self.kind == "free", self.kind
+        self.lam.copy_(torch.from_numpy(gates))
 
     def forward(self) -> Tensor:
         """g (I,)."""
-        return torch.sigmoid(self.lam) if self.kind == "sigmoid" else functional.softplus(self.lam)
+        return torch.sigmoid(self.lam) if self.kind == "sigmoid" else self.lam
 
 
 def mix(logits: Tensor, alpha: Tensor, gates: Tensor) -> Tensor:

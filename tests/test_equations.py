@@ -163,11 +163,10 @@ def test_equations_5_and_6_the_mixture() -> None:
             assert found[row, y].item() == pytest.approx(expected, rel=1e-7)
 
 
-def test_free_gates_are_softplus_and_can_be_set() -> None:
+def test_free_gates_are_lambda_itself_and_can_be_set() -> None:
     gates = Gates(MixtureConfig(gates="free"), 3)
-    gates.set(np.array([0.01, 1.0, 30.0]))
-    assert gates().tolist() == pytest.approx([0.01, 1.0, 30.0], rel=1e-5)
-    assert gates().tolist() == pytest.approx([math.log1p(math.exp(v)) for v in gates.lam.tolist()])
+    gates.set(np.array([-2.0, 0.5, 30.0]))
+    assert gates().tolist() == gates.lam.tolist() == [-2.0, 0.5, 30.0]
 
 
 def test_equations_4_and_13_the_supervised_loss() -> None:

@@ -18,7 +18,7 @@ from mein.seeds import derive_seed
 
 # Dials of difficulty.
 PHRASES_PER_UNIT = 2  # straight and, again as many, flipped: more makes each n-gram rarer
-ZIPF_EXPONENT = 0.9  # higher: the common opinions take a larger share
+ZIPF_EXPONENT = 1.1  # higher: the common opinions take a larger share
 OPINIONS = (2, 6)  # in a document, fewest and most
 AGREEMENT = 0.92  # share of opinions that follow the document's polarity, ahead of the majority rule
 FILLERS = (0, 2)  # neutral sentences in a document, fewest and most

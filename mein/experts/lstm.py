@@ -46,7 +46,9 @@ class LSTMExpert(nn.Module):
     def _initialize(self) -> None:
         """Embeddings N(0, 1), orthogonal recurrent and Xavier input weights, open forget gates.
 
-        PyTorch's own defaults, or smaller embeddings, leave the LSTM at chance for many epochs.
+        PyTorch's own defaults, or smaller embeddings, leave the LSTM at chance for many epochs. The
+        hidden layer starts with a bias of 1: Adam's first steps all point one way, and from a bias
+        of 0 they drive its few ReLUs below zero for good (4 seeds of 6 on IMDB stayed at chance).
         """
         nn.init.normal_(self.embedding.weight)
         self.embedding.weight[0].zero_()
@@ -58,9 +60,9 @@ class LSTMExpert(nn.Module):
         for bias in (b_ih, b_hh):
             bias.zero_()
             bias.chunk(4)[1].fill_(1.0)  # the order of the gates is i, f, g, o
-        for linear in (self.hidden, self.output):
+        for linear, bias in ((self.hidden, 1.0), (self.output, 0.0)):
             nn.init.normal_(linear.weight, std=1.0 / math.sqrt(linear.in_features))
-            nn.init.zeros_(linear.bias)
+            nn.init.constant_(linear.bias, bias)
 
     def embed(self, words: Tensor, dropout: Generator | None) -> Tensor:
         """Embeddings (B, T, D) of words (B, T); with a generator, dropped out."""

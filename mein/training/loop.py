@@ -49,6 +49,8 @@ class Stage:
     """The loss of one planned batch at one step; its randomness comes from the step's number."""
     score: Callable[[], dict[str, float]]
     """What is measured after an epoch; the first value decides, the second breaks ties; less is better."""
+    min_gain: float = 0.0
+    """By how much the first value must fall below its start for the start to be left."""
 
 
 @dataclass
@@ -169,7 +171,7 @@ def _judge(
 ) -> dict[str, Tensor]:
     """Measure the epoch that just ended, record it, and return the best weights so far."""
     measured = stage.score()
-    if not standing.best_score or _rank(measured) < _rank(standing.best_score):
+    if not standing.best_score or _is_better(stage, standing, measured):
         standing.best_score, standing.best_epoch = measured, standing.epoch
         best = {name: p.detach().clone() for name, p in stage.parameters.items()}
     loss = standing.loss_sum / standing.documents if standing.documents else None
@@ -180,6 +182,14 @@ def _judge(
     standing.lines += 1
     standing.batch, standing.documents, standing.loss_sum = 0, 0, 0.0
     return best
+
+
+def _is_better(stage: Stage, standing: Standing, measured: dict[str, float]) -> bool:
+    """Whether an epoch beats the best so far; the start is left only for more than chance gives."""
+    new, old = _rank(measured), _rank(standing.best_score)
+    if standing.best_epoch == 0 and stage.min_gain > 0.0:
+        return new[0] < old[0] - stage.min_gain
+    return new < old
 
 
 def _rank(measured: dict[str, float]) -> tuple[float, ...]:

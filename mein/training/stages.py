@@ -1,5 +1,6 @@
 """Algorithm 1: train_expert, train_imitators, fine_tune. Its three lines, over one loop."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,7 +14,7 @@ from torch.nn import functional
 
 from mein.experts.lstm import LSTMExpert
 from mein.imitators.reference import Imitators, average_windows, imitation_loss
-from mein.inference import device_of, expert_logits, fast_precision
+from mein.inference import BATCH_TOKENS, device_of, expert_logits, fast_precision
 from mein.mixture import Gates, MixtureConfig, mix, supervised_loss
 from mein.progress import Reporter
 from mein.seeds import derive_seed, numpy_generator
@@ -22,6 +23,7 @@ from mein.text.ragged import Ragged
 from mein.text.store import Store
 from mein.training.loop import OptimizationConfig, Outcome, Runtime, Stage, train
 
+EPOCH_STEPS, SMALLEST_BATCH, LARGEST_BATCH = 500, 512, 8_192  # pieces in a batch of stage 2
 EXPERT_COLUMN = "expert"  # p(y | X, Theta'), beside each shard of the unlabelled store
 
 
@@ -30,6 +32,9 @@ class SupervisedConfig(OptimizationConfig):
 
     batch_documents: int = Field(default=32, ge=1)
     """Documents in a batch."""
+    min_gain: Annotated[float, Field(ge=0.0)] | None = 0.0
+    """Points of dev error that must be gained to leave the start; none: its standard error, as with
+    few dev documents the best of many epochs is better by chance alone."""
 
 
 class ImitationConfig(OptimizationConfig):
@@ -37,7 +42,7 @@ class ImitationConfig(OptimizationConfig):
 
     epochs: int = Field(default=8, ge=0)
     """Most passes over the unlabelled text."""
-    patience: Annotated[int, Field(ge=1)] | None = 2
+    patience: Annotated[int, Field(ge=1)] | None = 4
     """Stop after so many epochs without a better one; none never stops early."""
     decay: float = Field(default=1.0, gt=0.0, le=1.0)
     """The learning rate is multiplied by this after every step."""
@@ -45,8 +50,8 @@ class ImitationConfig(OptimizationConfig):
     """Whether the learning rate also falls linearly to zero at the last epoch's end."""
     clip: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] | None = None
     """Largest norm of the gradient over all parameters; none does not clip."""
-    batch_tokens: int = Field(default=8_192, ge=1)
-    """Pieces in a batch: about 32 documents of 256 pieces."""
+    batch_tokens: Annotated[int, Field(ge=1)] | None = None
+    """Pieces in a batch; none: 8,192, fewer where an epoch would then have less than 500 steps."""
     batch_documents: Annotated[int, Field(ge=1)] | None = None
     """Documents in a batch, instead of pieces."""
 
@@ -102,6 +107,9 @@ def train_imitators(
 ) -> Outcome:
     """Phi = argmin L_u: the second line. Reads the expert's word on each document, never a label."""
     device = device_of(imitators)
+    tokens = config.batch_tokens
+    if tokens is None:
+        tokens = _batch_tokens(unlabeled)
     starts = np.concatenate([[0], np.cumsum(unlabeled.shard_lengths)])
 
     @lru_cache(maxsize=1)
@@ -112,7 +120,7 @@ def train_imitators(
         for shard in numpy_generator(seed, "shards", epoch).permutation(unlabeled.shard_count):
             lengths = shard_arrays(int(shard))[0].lengths
             order = numpy_generator(seed, "documents", epoch, int(shard)).permutation(len(lengths))
-            for rows in by_tokens(lengths, order, config.batch_tokens, config.batch_documents):
+            for rows in by_tokens(lengths, order, tokens, config.batch_documents):
                 yield rows + starts[shard]
 
     def loss(rows: np.ndarray, step: int) -> Tensor:
@@ -126,7 +134,7 @@ def train_imitators(
         return imitation_loss(expert_probs, log_probs.float(), batch.document)
 
     def score() -> dict[str, float]:
-        return imitation_scores(imitators, held_out, config.batch_tokens)
+        return imitation_scores(imitators, held_out)
 
     named = dict(imitators.named_parameters())
     return train(Stage("imitators", named, len(unlabeled), plan, loss, score), config, runtime)
@@ -167,7 +175,11 @@ def fine_tune(
         return supervised_scores(logits, dev_part.labels)
 
     trained = {**_prefixed("expert", expert), **_prefixed("gates", gates)}
-    return train(Stage(name, trained, len(train_part), plan, loss, score), config, runtime)
+    min_gain = config.min_gain
+    if min_gain is None:
+        error = score()["dev_error"]
+        min_gain = math.sqrt(error * (100.0 - error) / len(dev_part))
+    return train(Stage(name, trained, len(train_part), plan, loss, score, min_gain), config, runtime)
 
 
 def supervised_scores(logits: Tensor, labels: np.ndarray) -> dict[str, float]:
@@ -177,8 +189,14 @@ def supervised_scores(logits: Tensor, labels: np.ndarray) -> dict[str, float]:
     return {"dev_error": error, "dev_log_loss": functional.cross_entropy(logits.double(), y).item()}
 
 
+def _batch_tokens(unlabeled: Store) -> int:
+    """Small steps for a small corpus, which would end an epoch after a handful of large ones."""
+    total = sum(int(unlabeled.pieces(shard).offsets[-1]) for shard in range(unlabeled.shard_count))
+    return int(np.clip(total / EPOCH_STEPS, SMALLEST_BATCH, LARGEST_BATCH))
+
+
 @torch.no_grad()
-def imitation_scores(imitators: Imitators, held_out: Store, batch_tokens: int) -> dict[str, float]:
+def imitation_scores(imitators: Imitators, held_out: Store) -> dict[str, float]:
     """How well the imitators follow the expert on text that they did not learn from.
 
     document_loss: the cross-entropy of softmax(s sum_i alpha_i) against the expert, at the best
@@ -189,7 +207,7 @@ def imitation_scores(imitators: Imitators, held_out: Store, batch_tokens: int) -
     evidence, targets, kl, positions = [], [], 0.0, 0
     for shard in range(held_out.shard_count):
         pieces, probs = held_out.pieces(shard), held_out.column(EXPERT_COLUMN, shard)
-        for rows in by_tokens(pieces.lengths, np.arange(len(pieces)), batch_tokens, None):
+        for rows in by_tokens(pieces.lengths, np.arange(len(pieces)), BATCH_TOKENS, None):
             batch = pack_pieces(pieces.take(rows), imitators.gap, device)
             p = torch.from_numpy(probs[rows]).to(device)
             log_probs = imitators(batch.pieces)
