@@ -25,7 +25,6 @@ from mein.files import atomic_path
 from mein.inference import choose_device
 from mein.mixture import random_alpha
 from mein.model import Encoded, Model, load_variant, mixed_logits, seal
-from mein.prepare import LabeledTexts
 from mein.progress import Reporter
 from mein.run import Run, train_run
 from mein.training.folder import RunFolder
@@ -48,7 +47,8 @@ def train_and_judge(
         run = train_run(config, corpus, folder, reporter, resume=resume, controls=controls)
         part, texts, ids = _judged_part(run)
         with run.timed("judging"):
-            systems = log_probs_of_all(folder, config, texts, run.labeled)
+            baseline = _baseline(run, texts, holds_dev=part == "dev")
+            systems = baseline | log_probs_of_all(folder, config, texts)
         rows = compare(ids, systems, seed=config.seed)
         if not folder.is_done:
             _write_predictions(folder / "predictions.parquet", ids, systems)
@@ -60,26 +60,13 @@ def train_and_judge(
         return rows
 
 
-def log_probs_of_all(
-    folder: RunFolder, config: Config, texts: Sequence[str], labeled: LabeledTexts | None
-) -> dict[str, np.ndarray]:
-    """log p(y | X) (n, Y) of every system of a run, in the order of its table.
-
-    The baseline needs the labelled texts, and is left out without them.
-    """
+def log_probs_of_all(folder: RunFolder, config: Config, texts: Sequence[str]) -> dict[str, np.ndarray]:
+    """log p(y | X) (n, Y) of every network of a run, in the order of its table."""
     device = choose_device(config.runtime.device)
     mixture = load_variant(folder, config, "mixture", device)
     documents = mixture.encode(texts)
     alpha = mixture.alpha(documents)
     found: dict[str, np.ndarray] = {}
-    if labeled is not None:
-        found[TFIDF] = tfidf_baseline(
-            labeled.train_texts,
-            labeled.train_ids,
-            texts,
-            len(labeled.labels.classes),
-            labeled.train_weights,
-        )
     for name, title in VARIANTS.items():
         if (folder / f"{name}.safetensors").exists():
             model = load_variant(folder, config, name, device)
@@ -90,6 +77,17 @@ def log_probs_of_all(
         found[IMITATORS_ALONE] = mixture.calibrated(documents, together, mixture.imitator_temperature)
     found[MIXTURE if len(alpha) else EXPERT] = _log_probs(mixture, documents, alpha)
     return found
+
+
+def _baseline(run: Run, texts: Sequence[str], holds_dev: bool) -> dict[str, np.ndarray]:
+    """The baseline chooses nothing on dev, so it learns from the dev labels too, unless judged on them."""
+    labeled = run.labeled
+    train_texts, ids, weights = labeled.train_texts, labeled.train_ids, labeled.train_weights
+    if not holds_dev:
+        train_texts = train_texts + labeled.dev_texts
+        ids = np.concatenate([ids, labeled.dev_ids])
+        weights = np.concatenate([weights, np.ones(len(labeled.dev_ids), np.float32)])
+    return {TFIDF: tfidf_baseline(train_texts, ids, texts, run.classes, weights)}
 
 
 def _judged_part(run: Run) -> tuple[str, list[str], np.ndarray]:

@@ -82,9 +82,9 @@ def loop_lstm_logits(expert: LSTMExpert, words: list[int]) -> list[float]:
 def loop_window_probs(imitators: Imitators, i: int, pieces: list[int], j: int) -> list[float]:
     """Equation 8 by scalar arithmetic: the fragment x_{j-c} .. x_{j+c}, zeros beyond the text."""
     c = imitators.windows[i]
-    table = imitators.embeddings[i % len(imitators.embeddings)].weight.tolist()
-    kernel = imitators.convolutions[i].weight.tolist()  # (N, D, 2c + 1)
-    bias = imitators.convolutions[i].bias.tolist()
+    w = {name: p.detach().tolist() for name, p in imitators.named_parameters()}
+    table = w[f"embeddings.{i % len(imitators.embeddings)}.weight"]
+    kernel, bias = w[f"convolutions.{i}.weight"], w[f"convolutions.{i}.bias"]  # (N, D, 2c + 1), (N,)
     o = []
     for n in range(len(kernel)):
         total = bias[n]
@@ -93,8 +93,7 @@ def loop_window_probs(imitators: Imitators, i: int, pieces: list[int], j: int) -
                 for d in range(len(table[0])):
                     total += kernel[n][d][k + c] * table[pieces[j + k]][d]
         o.append(total if total > 0 else imitators.leaky_slope * total)
-    output = imitators.outputs[i]
-    rows = zip(output.weight.tolist(), output.bias.tolist(), strict=True)
+    rows = zip(w[f"outputs.{i}.weight"], w[f"outputs.{i}.bias"], strict=True)
     return softmax([dot(row, o) + b for row, b in rows])
 
 

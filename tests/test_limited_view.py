@@ -2,7 +2,7 @@
 
 import numpy as np
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mein.imitators.reference import Imitators, ImitatorsConfig
@@ -19,6 +19,7 @@ def stream(documents: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
     return batch.pieces, batch.document
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.lists(st.integers(1, 8), max_size=15), min_size=1, max_size=4),
     st.randoms(use_true_random=False),

@@ -60,9 +60,9 @@ class LSTMExpert(nn.Module):
         for bias in (b_ih, b_hh):
             bias.zero_()
             bias.chunk(4)[1].fill_(1.0)  # the order of the gates is i, f, g, o
-        for linear, bias in ((self.hidden, 1.0), (self.output, 0.0)):
+        for linear, start in ((self.hidden, 1.0), (self.output, 0.0)):
             nn.init.normal_(linear.weight, std=1.0 / math.sqrt(linear.in_features))
-            nn.init.constant_(linear.bias, bias)
+            nn.init.constant_(linear.bias, start)
 
     def embed(self, words: Tensor, dropout: Generator | None) -> Tensor:
         """Embeddings (B, T, D) of words (B, T); with a generator, dropped out."""

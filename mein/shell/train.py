@@ -14,7 +14,7 @@ from mein.evaluation.table import Row, headline, render
 from mein.files import write_atomically
 from mein.inference import choose_device
 from mein.judge import train_and_judge
-from mein.model import load_model
+from mein.model import Model, load_model
 from mein.prepare import read_labeled
 from mein.progress import Terminal
 from mein.shell.console import open_console, say
@@ -89,14 +89,24 @@ def _refuse_resuming_nothing(out: Path, resume: bool) -> None:
         raise RunError(f"There is no run in {out} to resume: leave --resume out to start one.")
 
 
+def _weights_line(model: Model) -> str:
+    """What each voice counts for once calibrated: 1 / T for the expert, g_i / T for an imitator."""
+    if not len(model.gates):
+        return "Gates: none, for there are no imitators."
+    voices = {"expert": 1.0} | {
+        f"c={c}": g for c, g in zip(model.imitators.windows, model.gates, strict=True)
+    }
+    return "Weights: " + "   ".join(
+        f"{name} {weight / model.temperature:.2f}" for name, weight in voices.items()
+    )
+
+
 def _train(config: Config, corpus: Corpus, out: Path, resume: bool, console: Console) -> list[Row]:
     rows = train_and_judge(config, corpus, out, Terminal(console), resume=resume)
     title = None if corpus.test is not None else f"{rows[0].scores.documents:,} dev documents (no --test)"
     console.print()
     console.print(render(rows, title=title))
-    gates = load_model(out, "cpu").gates
-    shown = "   ".join(f"c={c}: {g:.2f}" for c, g in zip(config.imitators.windows, gates, strict=False))
-    say(console, f"Gates: {shown}" if len(gates) else "Gates: none, for there are no imitators.")
+    say(console, _weights_line(load_model(out, "cpu")))
     say(console, headline(rows), "bold")
     say(console, f'The run is in {out}: try `mein explain {out} "..."`.')
     return rows
