@@ -1,0 +1,179 @@
+"""The documents tell the truth: links lead somewhere, commands and settings exist, examples run.
+
+Each check is a function from text to complaints, and is shown to complain once.
+"""
+
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+import mein.api
+from mein.cli import app
+from mein.config import Config, load_config
+from mein.settings import Settings
+from tests.tiny import SETTINGS, TEXTS
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+README, GUIDE = ROOT / "README.md", ROOT / "docs/guide.md"
+
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+SECTIONS = {
+    name: set(type(field.default).model_fields)
+    for name, field in Config.model_fields.items()
+    if isinstance(field.default, Settings)
+}
+SETTING = re.compile(rf"(?<![\w./-])({'|'.join(SECTIONS)})\.(\w+)")
+FILES = {"safetensors", "checkpoint", "txt", "model", "py", "json"}  # expert.safetensors is no setting
+
+Check = Callable[[str], list[str]]
+
+
+def blocks(text: str, language: str) -> list[str]:
+    """The fenced blocks of a language."""
+    return [code for name, code in FENCE.findall(text) if name == language]
+
+
+def broken_links(text: str, folder: Path = ROOT) -> list[str]:
+    """Relative links to files that are not there."""
+    targets = (link.partition("#")[0] for link in LINK.findall(FENCE.sub("", text)) if ":" not in link)
+    return [target for target in targets if not (folder / target).exists()]
+
+
+def command_lines(text: str) -> Iterator[str]:
+    """Every `mein ...` line of shell blocks, with continued lines joined, and in running text."""
+    for block in blocks(text, "sh"):
+        yield from re.findall(r"^(?:\$ )?(mein .*)$", block.replace("\\\n", " "), re.MULTILINE)
+    yield from re.findall(r"`(mein [^`\n]+)`", FENCE.sub("", text))
+
+
+def unknown_commands(text: str) -> list[str]:
+    """Command lines with a command or an option that does not exist."""
+    return [complaint for line in command_lines(text) for complaint in _unknown(line)]
+
+
+def _unknown(line: str) -> list[str]:
+    command: Any = typer.main.get_command(app)  # typer brings a click of its own, without types
+    known = {"-h", "--help", "--debug"}
+    words = shlex.split(line, comments=True)[1:]
+    if words and words[0].startswith("-"):  # `mein --version`
+        words, own = [], words
+    else:
+        own = []
+        while hasattr(command, "commands"):
+            name = words.pop(0) if words else ""
+            if name not in command.commands:
+                return [f"{line}: no command {name!r}"]
+            command = command.commands[name]
+    known |= {name for parameter in command.params for name in parameter.opts}
+    options = (word.partition("=")[0] for word in own or words if word.startswith("-"))
+    return [f"{line}: no option {option}" for option in options if option not in known]
+
+
+def unknown_settings(text: str) -> list[str]:
+    """Dotted names whose first part is a section of the configuration and whose second is not in it."""
+    return [
+        f"{section}.{name}"
+        for section, name in SETTING.findall(text)
+        if name not in SECTIONS[section] | FILES and not _is_code(section, name)
+    ]
+
+
+def _is_code(room: str, name: str) -> bool:
+    """Whether a dotted name is one of our own modules or functions: mixture.mix, imitators.reference."""
+    if find_spec(f"mein.{room}") is None:
+        return False
+    return hasattr(import_module(f"mein.{room}"), name)
+
+
+def uncompilable(text: str) -> list[str]:
+    """Python blocks with a mistake in their syntax."""
+    complaints = []
+    for block in blocks(text, "python"):
+        try:
+            compile(block, "block", "exec")
+        except SyntaxError as problem:
+            complaints.append(f"{problem.msg}: {problem.text}")
+    return complaints
+
+
+CHECKS: dict[Check, list[str]] = {
+    broken_links: ["see [it](docs/nowhere.md)", "[a](README.md#top) and [b](nowhere.md#part)"],
+    unknown_commands: [
+        "```sh\nmein trian --out runs/a\n```",
+        "```sh\nmake demo\n$ mein train \\\n  --labelled a.csv\n```",
+        "say `mein --verison`",
+        "say `mein bench speed`",
+        "say `mein explain run text --json=1 --best 3`",
+    ],
+    unknown_settings: ["`words.lower`", "--set imitators.window=[1]", '{"expert.hidden": 3}'],
+    uncompilable: ["```python\nmodel.fit(\n```"],
+}
+HARMLESS = """
+[a](README.md#top), [b](#here), [c](https://example.org/nowhere.md)
+```sh
+# mein fly
+mein train --labeled a.csv --set words.lowercase=false \\
+    --out runs/a  # --like this
+mein explain runs/a "it is --good" --top=3
+mein bench encode --workers 2
+```
+`mein --version`, `mein`, `expert.safetensors`, `mein.words.anything`, ../words.html
+`mixture.mix`, `imitators.reference.Imitators`
+```python
+model.fit(texts, labels)
+```
+"""
+
+
+@pytest.mark.parametrize(
+    ("check", "text"), [(check, text) for check, texts in CHECKS.items() for text in texts]
+)
+def test_each_check_sees_what_it_forbids(check: Check, text: str) -> None:
+    assert check(text) != []
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_each_check_lets_the_harmless_pass(check: Check) -> None:
+    assert check(HARMLESS) == []
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_document_is_true(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    complaints = broken_links(text, path.parent) + unknown_settings(text) + uncompilable(text)
+    if path in (README, GUIDE):  # a log may tell of commands that were, or that will be
+        complaints += unknown_commands(text)
+    assert complaints == []
+
+
+@pytest.mark.parametrize("path", [README, GUIDE], ids=lambda path: path.name)
+def test_there_is_something_to_check(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert blocks(text, "python") != []
+    assert blocks(text, "sh") != []
+    assert list(command_lines(text)) != []
+
+
+@pytest.mark.parametrize("path", [README, GUIDE], ids=lambda path: path.name)
+def test_the_first_example_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It finds texts, labels and more_texts where it does not make them, and networks are tiny."""
+
+    def tiny_config(preset: str | None, overrides: dict[str, Any]) -> Config:
+        return load_config(preset, overrides=SETTINGS | overrides)
+
+    monkeypatch.setattr(mein.api, "load_config", tiny_config)
+    monkeypatch.chdir(tmp_path)
+    given = {"texts": TEXTS.labeled_texts, "labels": TEXTS.labeled_labels}
+    exec(  # noqa: S102
+        blocks(path.read_text(encoding="utf-8"), "python")[0],
+        {**given, "more_texts": TEXTS.unlabeled_texts},
+    )
