@@ -95,7 +95,8 @@ def _fragments(
 
     With A = mean_j a_j and B = mean_j b_j, alpha[first] - alpha[second] = log A - log B
     = sum_j (a_j - b_j) / (J L(A, B)), where L is the logarithmic mean (A - B) / (log A - log B).
-    What float32 lost on the way is spread over all positions.
+    What centring takes out of alpha is spread over all positions alike: a fragment counts for how much
+    more it says than an average text does.
     """
     J, c = len(a), model.imitators.windows[i]
     if J == 0:

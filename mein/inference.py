@@ -56,7 +56,7 @@ def expert_logits(expert: LSTMExpert, words: Ragged) -> np.ndarray:
 
 @torch.no_grad()
 def imitator_alpha(imitators: Imitators, pieces: Ragged, classes: int) -> np.ndarray:
-    """alpha (I, n, Y), float32, in the documents' order."""
+    """alpha less the imitators' offset (I, n, Y), float32, in the documents' order."""
     alpha = np.zeros((len(imitators.windows), len(pieces), classes), dtype=np.float32)
     if not imitators.windows:
         return alpha
@@ -64,7 +64,8 @@ def imitator_alpha(imitators: Imitators, pieces: Ragged, classes: int) -> np.nda
     for rows in by_tokens(pieces.lengths, np.arange(len(pieces)), BATCH_TOKENS, None):
         batch = pack_pieces(pieces.take(rows), imitators.gap, device)
         averaged = average_windows(imitators(batch.pieces), batch.document, batch.lengths)
-        alpha[:, rows] = averaged.float().cpu().numpy()
+        alpha[:, rows] = (averaged - imitators.offset[:, None]).float().cpu().numpy()
+    alpha[:, pieces.lengths == 0] = 0.0  # no piece, no evidence
     return alpha
 
 

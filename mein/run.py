@@ -23,10 +23,11 @@ from mein.seeds import derive_seed
 from mein.text.store import Store
 from mein.training.checkpoint import save_tensors
 from mein.training.folder import RunFolder
-from mein.training.gates import fit_gates
+from mein.training.gates import fit_gates, held_back
 from mein.training.loop import Runtime
 from mein.training.stages import (
     LabeledPart,
+    center_evidence,
     fine_tune,
     label_documents,
     supervised_scores,
@@ -142,6 +143,8 @@ def _teach(run: Run, expert: LSTMExpert, imitators: Imitators) -> None:
         train_imitators(
             imitators, unlabeled, held_out, run.config.imitator_training, run.runtime, run.config.seed
         )
+    if run.config.mixture.centers_evidence:
+        center_evidence(imitators, held_out)
 
 
 def tune_mixture_and_controls(run: Run, imitators: Imitators, controls: bool) -> None:
@@ -171,7 +174,8 @@ def _tune(run: Run, expert: LSTMExpert, imitators: Imitators, name: str) -> np.n
     before = supervised_scores(torch.from_numpy(z), dev_part.labels)
     gates = Gates(run.config.mixture, len(dev_part.alpha))
     if gates.kind == "free" and len(dev_part.alpha):
-        gates.set(fit_gates(z, dev_part.alpha, dev_part.labels))
+        fitted = fit_gates(z, dev_part.alpha, dev_part.labels)
+        gates.set(held_back(z, dev_part.alpha, dev_part.labels, fitted))
     outcome = fine_tune(
         name,
         expert,

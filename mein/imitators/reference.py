@@ -42,6 +42,9 @@ class Imitators(nn.Module):
         )
         self.convolutions = nn.ModuleList(nn.Conv1d(D, N, 2 * c + 1, padding=c) for c in self.windows)
         self.outputs = nn.ModuleList(nn.Linear(N, classes) for _ in self.windows)
+        self.offset: Tensor
+        self.register_buffer("offset", torch.zeros(len(self.windows), classes))
+        """The mean alpha over unlabelled text, where the mixture is to see alpha relative to it."""
 
     @property
     def gap(self) -> int:

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from mein.experts.lstm import LSTMExpert
 from mein.imitators.reference import Imitators, average_windows, imitation_loss
-from mein.inference import BATCH_TOKENS, device_of, expert_logits, fast_precision
+from mein.inference import BATCH_TOKENS, device_of, expert_logits, fast_precision, imitator_alpha
 from mein.mixture import Gates, MixtureConfig, mix, supervised_loss
 from mein.progress import Reporter
 from mein.seeds import derive_seed, numpy_generator
@@ -107,9 +107,7 @@ def train_imitators(
 ) -> Outcome:
     """Phi = argmin L_u: the second line. Reads the expert's word on each document, never a label."""
     device = device_of(imitators)
-    tokens = config.batch_tokens
-    if tokens is None:
-        tokens = _batch_tokens(unlabeled)
+    tokens = _batch_tokens(unlabeled) if config.batch_tokens is None else config.batch_tokens
     starts = np.concatenate([[0], np.cumsum(unlabeled.shard_lengths)])
 
     @lru_cache(maxsize=1)
@@ -196,11 +194,21 @@ def _batch_tokens(unlabeled: Store) -> int:
 
 
 @torch.no_grad()
+def center_evidence(imitators: Imitators, held_out: Store) -> None:
+    """Set the imitators' offset to their mean alpha over documents that they did not learn from."""
+    classes = imitators.offset.shape[1]
+    shards = range(held_out.shard_count)
+    alpha = [imitator_alpha(imitators, held_out.pieces(shard), classes) for shard in shards]
+    mean = np.concatenate(alpha, axis=1).mean(axis=1, dtype=np.float64)
+    imitators.offset += torch.from_numpy(mean).to(imitators.offset)
+
+
+@torch.no_grad()
 def imitation_scores(imitators: Imitators, held_out: Store) -> dict[str, float]:
     """How well the imitators follow the expert on text that they did not learn from.
 
-    document_loss: the cross-entropy of softmax(s sum_i alpha_i) against the expert, at the best
-    scale s: whether alpha ranks documents as the expert does, which is what the mixture uses.
+    document_loss: the cross-entropy of softmax(s sum_i alpha_i), centred, against the expert, at the
+    best scale s: whether alpha ranks documents as the expert does, which is what the mixture uses.
     kl: the mean over positions and imitators, which is what stage 2 minimises.
     """
     device = device_of(imitators)
@@ -216,7 +224,8 @@ def imitation_scores(imitators: Imitators, held_out: Store) -> dict[str, float]:
             positions += int(batch.lengths.sum()) * len(imitators.windows)
             evidence.append(average_windows(log_probs, batch.document, batch.lengths).sum(0).cpu())
             targets.append(p.cpu())
-    loss = _best_scaled_loss(torch.cat(evidence).double(), torch.cat(targets).double())
+    together = torch.cat(evidence).double()
+    loss = _best_scaled_loss(together - together.mean(0), torch.cat(targets).double())
     return {"document_loss": loss, "kl": kl / max(1, positions)}
 
 
