@@ -15,7 +15,7 @@ from mein.model import load_variant
 from mein.prepare import read_labeled
 from mein.progress import Silence
 from mein.training.folder import RunFolder
-from mein.training.gates import fit_gates
+from mein.training.gates import fit_gates, held_back
 from tests import tiny
 
 
@@ -119,3 +119,15 @@ def test_gates_are_learned_from_gradients_too() -> None:
     gates().sum().backward()
     assert gates.lam.grad is not None
     assert torch.allclose(gates.lam.grad, torch.tensor(0.25))  # the slope of the sigmoid at 0
+
+
+def test_gates_are_held_back_until_dev_errs_no_more_than_the_expert() -> None:
+    """By hand: alpha is right on document 0, where z is wrong by 1, and wrong on 1 and 2, where z is
+    right by 3 and 5. Gate 8 turns all three: 2 errors. 4: documents 0 and 1 turn, 1 error, as many as z."""
+    z = np.array([[1.0, 0.0], [3.0, 0.0], [5.0, 0.0]], np.float32)
+    alpha = np.array([[[0.0, 1.0], [0.0, 1.0], [0.0, 1.0]]], np.float32)
+    labels = np.array([1, 0, 0])
+    assert held_back(z, alpha, labels, np.array([8.0])).tolist() == [4.0]
+    assert held_back(z, alpha, labels, np.array([2.0])).tolist() == [2.0]
+    assert held_back(z, alpha, np.array([0, 0, 0]), np.array([8.0])).tolist() == [1.0]  # a tie stays with 0
+    assert held_back(z, alpha * 1e6, np.array([0, 0, 0]), np.array([8.0])).tolist() == [0.0]

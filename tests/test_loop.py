@@ -80,7 +80,10 @@ def test_the_learning_rate_falls_to_zero_at_the_end_of_the_last_epoch() -> None:
 
 
 def scripted(
-    tmp_path: Path, scores: Sequence[tuple[float, ...]], patience: int | None = None
+    tmp_path: Path,
+    scores: Sequence[tuple[float, ...]],
+    patience: int | None = None,
+    min_gain: float = 0.0,
 ) -> tuple[Outcome, int]:
     """Train on scripted scores; the outcome, and after which epoch the weights that are left were."""
     w = nn.Parameter(torch.zeros(2))
@@ -90,7 +93,7 @@ def scripted(
         after.append(w.tolist())
         return {f"measure_{k}": value for k, value in enumerate(scores[len(after) - 1])}
 
-    stage = Stage("toy", {"w": w}, len(X), batches, lambda rows, step: w.sum(), score)
+    stage = Stage("toy", {"w": w}, len(X), batches, lambda rows, step: w.sum(), score, min_gain)
     config = OptimizationConfig(epochs=len(scores) - 1, patience=patience)
     outcome = train(stage, config, runtime_in(tmp_path))
     return outcome, after.index(w.tolist())
@@ -105,6 +108,15 @@ def test_the_first_value_chooses_the_epoch(tmp_path: Path) -> None:
 def test_the_second_value_breaks_ties_and_the_third_nothing(tmp_path: Path) -> None:
     outcome, left = scripted(tmp_path, [(5.0, 3.0, 1.0), (5.0, 2.0, 9.0), (5.0, 2.0, 0.0), (5.0, 4.0, 0.0)])
     assert (outcome.epoch, left) == (1, 1)
+
+
+def test_the_start_is_left_only_for_more_than_the_least_gain(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    outcome, left = scripted(tmp_path / "a", [(9.0, 5.0), (7.5, 0.0), (7.0, 0.0)], min_gain=2.0)
+    assert (outcome.epoch, left) == (0, 0)
+    outcome, left = scripted(tmp_path / "b", [(9.0, 5.0), (6.9, 9.0), (6.8, 9.0)], min_gain=2.0)
+    assert (outcome.epoch, left) == (2, 2)  # once it is left, the best epoch counts again
 
 
 def test_the_weights_that_came_are_a_candidate(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from mein.experts.lstm import ExpertConfig, LSTMExpert
+from mein.inference import imitator_alpha
 from mein.mixture import Gates, MixtureConfig
 from mein.prepare import prepare, read_labeled
 from mein.progress import Silence
@@ -70,7 +71,7 @@ def test_stage_2_moves_every_parameter_of_the_imitators(tmp_path: Path) -> None:
     before = weights(learned_imitators(unmoved, learned_expert(unmoved)))
     after = weights(learned_imitators(run, expert))
     assert moved(before, after) == set(before)
-    assert len(before) == 2 + 4 + 4  # tables, convolutions, outputs
+    assert len(before) == 2 + 4 + 4 + 1  # tables, convolutions, outputs, and the offset
     for table in ("embeddings.0.weight", "embeddings.1.weight"):
         assert torch.equal(after[table][0], torch.zeros(4))  # padding says nothing, for ever
 
@@ -170,3 +171,13 @@ def test_test_labels_are_read_at_the_very_end_only(tmp_path: Path) -> None:
     true, poisoned_files = (tiny.artefacts(tmp_path / name) for name in ("true", "poisoned"))
     assert true.pop("predictions.parquet") != poisoned_files.pop("predictions.parquet")
     assert true == poisoned_files
+
+
+@pytest.mark.parametrize("centers", [True, False])
+def test_evidence_is_centred_on_unlabelled_text_if_asked(tmp_path: Path, centers: bool) -> None:
+    run = begin(tmp_path, mixture__centers_evidence=centers)
+    imitators = learned_imitators(run, learned_expert(run))
+    alpha = imitator_alpha(imitators, run.store("held_out").pieces(0), run.classes)
+    leaning = np.abs(alpha.mean(axis=1)).max()
+    assert leaning < 1e-6 if centers else leaning > 0.1
+    assert bool(imitators.offset.any()) == centers

@@ -7,6 +7,7 @@ from torch.nn import functional
 
 RIDGE = 0.003  # the best of 0 .. 1 for 40 to 1,000 labels, on held-out dev labels of IMDB (docs/log.md)
 LARGEST_WEIGHT = 100.0
+LARGEST_LOG_TAU = 5.0  # and the least is 0: an expert that errs nowhere on dev is not made surer still
 
 
 def fit_gates(logits: np.ndarray, alpha: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -28,7 +29,7 @@ def fit_gates(logits: np.ndarray, alpha: np.ndarray, labels: np.ndarray) -> np.n
         (gradient,) = torch.autograd.grad(loss, t)
         return loss.item(), gradient.numpy()
 
-    bounds = [(-3.0, 5.0)] + [(-LARGEST_WEIGHT, LARGEST_WEIGHT)] * len(alpha)
+    bounds = [(0.0, LARGEST_LOG_TAU)] + [(-LARGEST_WEIGHT, LARGEST_WEIGHT)] * len(alpha)
     found = minimize(objective, np.zeros(1 + len(alpha)), jac=True, bounds=bounds)
     gates: np.ndarray = np.exp(found.x[0]) * found.x[1:]
     return gates
