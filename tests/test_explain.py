@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import replace
 
 import numpy as np
@@ -95,7 +96,12 @@ def test_each_part_is_what_its_network_said(of_three: Model) -> None:
 
 @torch.no_grad()
 def test_a_fragment_counts_by_how_far_it_leans(of_three: Model) -> None:
-    """Its share of its imitator's part is (a_j - b_j) / sum_j (a_j - b_j), of the two labels' p_ij."""
+    """Its share of its imitator's part is (a_j - b_j) / sum_j (a_j - b_j), of the two labels' p_ij.
+
+    Where alpha is not centred, that is; centring moves all fragments of an imitator alike.
+    """
+    centred, of_three = explain(of_three, NEW[1]), deepcopy(of_three)
+    of_three.imitators.offset.zero_()
     found = explain(of_three, NEW[1])
     first, second = (of_three.labels.classes.index(name) for name in (found.label, found.alternative))
     pieces = torch.tensor(of_three.encoder.pieces.encode([" ".join(NEW[1].replace(".", " .").split())])[0])
@@ -106,6 +112,9 @@ def test_a_fragment_counts_by_how_far_it_leans(of_three: Model) -> None:
         expected = sorted(found.imitators[window] * lean / sum(leans) for lean in leans)
         spoken = sorted(f.contribution for f in found.fragments if f.window == window)
         assert spoken == pytest.approx(expected, rel=1e-3, abs=1e-4)
+        if (centred.label, centred.alternative) == (found.label, found.alternative):
+            moved = sorted(f.contribution for f in centred.fragments if f.window == window)
+            assert np.ptp(np.array(moved) - np.array(spoken)) < 1e-4
 
 
 def test_fragments_are_the_windows_of_the_text(of_three: Model) -> None:
