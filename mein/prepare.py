@@ -21,7 +21,7 @@ from mein.text.encoder import Encoder, learn_vocabularies
 from mein.text.store import write_store
 from mein.training.folder import RunFolder
 
-SHARD_DOCUMENTS = 10_000
+SHARD_DOCUMENTS, SHARD_CHARACTERS = 10_000, 64_000_000  # whichever is reached first
 HELD_OUT_DOCUMENTS = 2_000  # unlabelled documents on which stage 2 is judged, a tenth at most, but one
 
 
@@ -235,6 +235,7 @@ def _encode_unlabeled(
                     encoder,
                     chosen(part == "held_out"),
                     shard_documents=SHARD_DOCUMENTS,
+                    shard_characters=SHARD_CHARACTERS,
                     workers=workers,
                 )
             )

@@ -86,11 +86,14 @@ def test_paper_takes_its_predecessors_choices_where_it_is_silent() -> None:
         "lowercase": False,
         "min_documents": 2,
         "max_words": 100_000,
+        "max_length": None,
     }
     assert paper.imitators.windows == (1, 2, 3, 4)
     assert paper.imitators.shares_embedding
     assert paper.imitators.leaky_slope == 0.2
     assert paper.mixture.gates == "sigmoid"
+    assert not paper.mixture.centers_evidence
+    assert paper.fine_tuning.min_gain == 0.0
     assert paper.dev_fraction == 0.1
     assert paper.removes_test_overlap
     for stage in (paper.expert_training, paper.fine_tuning):

@@ -127,3 +127,12 @@ def test_rows_are_taken_and_joined_as_in_lists(rows: list[list[int]], data: st.D
 def test_a_part_of_a_larger_array_is_joined_without_the_rest() -> None:
     middle = Ragged(np.arange(6), np.array([2, 3, 5]))
     assert concatenate([middle, middle]).to_lists() == [[2], [3, 4], [2], [3, 4]]
+
+
+def test_the_expert_reads_the_end_of_a_long_document_and_imitators_all_of_it() -> None:
+    config = WordsConfig(min_documents=1, max_length=3)
+    encoder, _ = learn_vocabularies([["a b c d", "b"]], config, PiecesConfig())
+    number = encoder.words.numbers
+    words, pieces = encoder.encode(["a b c d", "b", ""])
+    assert words == [[number["c"], number["d"], 1], [number["b"], 1], [1]]
+    assert len(pieces[0]) >= 4

@@ -62,7 +62,8 @@ class Encoder:
             rows.append(END_ROW)
             ends.append(len(rows))
         words, pieces = self._table.take(np.array(rows, np.int32))
-        return Ragged(words.values, words.offsets[ends]), Ragged(pieces.values, pieces.offsets[ends])
+        of_words = Ragged(words.values, words.offsets[ends]).tail(self.words_config.max_length)
+        return of_words, Ragged(pieces.values, pieces.offsets[ends])
 
 
 class TokenTable(dict[str, int]):

@@ -35,6 +35,19 @@ class Ragged:
         source += np.arange(len(source))
         return Ragged(self.values[source], offsets)
 
+    def tail(self, longest: int | None) -> "Ragged":
+        """The rows, of longer ones only the last so many values.
+
+        >>> ragged([[5, 6, 7], [8]]).tail(2).to_lists()
+        [[6, 7], [8]]
+        """
+        if longest is None or not (self.lengths > longest).any():
+            return self
+        lengths = np.minimum(self.lengths, longest)
+        offsets = offsets_of(lengths)
+        source = np.repeat(self.offsets[1:] - lengths - offsets[:-1], lengths)
+        return Ragged(self.values[source + np.arange(len(source))], offsets)
+
     def to_lists(self) -> list[list[int]]:
         """The rows as lists."""
         values, offsets = self.values.tolist(), self.offsets.tolist()

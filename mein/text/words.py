@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field
@@ -45,6 +45,8 @@ class WordsConfig(Settings):
     """Keep words of at least this many documents; where that leaves none, keep every word."""
     max_words: int = Field(default=100_000, ge=1)
     """Keep at most this many words, the most frequent ones."""
+    max_length: Annotated[int, Field(ge=1)] | None = 1_000
+    """The expert reads only the last so many words of a document, its end included; none reads all."""
 
 
 @dataclass(frozen=True, eq=False)
