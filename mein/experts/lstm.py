@@ -48,7 +48,7 @@ class LSTMExpert(nn.Module):
 
         PyTorch's own defaults, or smaller embeddings, leave the LSTM at chance for many epochs. The
         hidden layer starts with a bias of 1: Adam's first steps all point one way, and from a bias
-        of 0 they drive its few ReLUs below zero for good (4 seeds of 6 on IMDB were at chance after an epoch).
+        of 0 they drive its few ReLUs below zero for good (IMDB: 4 seeds of 6 at chance after an epoch).
         """
         nn.init.normal_(self.embedding.weight)
         self.embedding.weight[0].zero_()
