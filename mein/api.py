@@ -1,5 +1,6 @@
 """MeinClassifier, the Python door: scikit-learn's conventions, for texts."""
 
+import shutil
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from mein.building import HUB
 from mein.config import Config, load_config
 from mein.data.corpus import Corpus, source_of_lists
 from mein.data.memory import (
@@ -22,6 +24,7 @@ from mein.data.memory import (
     is_unlabeled,
     unlabeled_source,
 )
+from mein.data.teacher import Teacher
 from mein.errors import ConfigError, InputError
 from mein.evaluation.table import headline
 from mein.explain import Explanation, explain
@@ -52,6 +55,9 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Whether fit also trains the controls and keeps the comparison on dev in `verdict_`.
     run_dir : path or None
         Where fit leaves its run folder; None works in a temporary one.
+    teacher : function or None
+        Somebody else's classifier in the expert's place: texts -> probabilities (n, Y), columns in the
+        order of the sorted labels. `predict` asks it again for every text.
     device : "auto", "cpu", "cuda" ...
     verbose : bool
     random_state : int, RandomState or None
@@ -71,6 +77,7 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         class_weight: str | Mapping[Any, float] | None = None,
         compares: bool = False,
         run_dir: str | Path | None = None,
+        teacher: Teacher | None = None,
         device: str = "auto",
         verbose: bool = False,
         random_state: int | np.random.RandomState | None = 0,
@@ -80,6 +87,7 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.class_weight = class_weight
         self.compares = compares
         self.run_dir = run_dir
+        self.teacher = teacher
         self.device = device
         self.verbose = verbose
         self.random_state = random_state
@@ -107,8 +115,11 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         with tempfile.TemporaryDirectory(prefix="mein-") as temporary:
             corpus = self._corpus(texts, labels, sample_weight, unlabeled, config, Path(temporary))
             path = Path(temporary) / "run" if self.run_dir is None else Path(self.run_dir)
-            rows = train_and_judge(config, corpus, path, reporter, controls=self.compares)
+            rows = train_and_judge(
+                config, corpus, path, reporter, controls=self.compares, teacher=self.teacher
+            )
             self._adopt(path)
+            self._keep_hub(path)
         self.verdict_ = headline(rows) if self.compares else None
         return self
 
@@ -145,9 +156,12 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.model_.save(Path(path))
 
     @classmethod
-    def load(cls, path: str | Path, device: str = "auto") -> Self:
-        """The classifier that `save`, or `mein train`, left in a folder, with its settings."""
-        classifier = cls(device=device)
+    def load(cls, path: str | Path, device: str = "auto", teacher: Teacher | None = None) -> Self:
+        """The classifier that `save`, or `mein train`, left in a folder, with its settings.
+
+        A function that taught it is not in the folder: give it again.
+        """
+        classifier = cls(device=device, teacher=teacher)
         classifier._adopt(Path(path))
         config = classifier.model_.config
         classifier.settings = config.model_dump(mode="json", exclude={"seed", "runtime", "class_weight"})
@@ -163,6 +177,8 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not isinstance(seed, int | np.integer):
             seed = check_random_state(seed).randint(2**31 - 1)
         settings = {"runtime.workers": 1, **given, "seed": int(seed), "runtime.device": self.device}
+        if self.teacher is not None:
+            settings.setdefault("expert.kind", "teacher")
         if self.class_weight is not None and not isinstance(self.class_weight, Mapping):
             settings["class_weight"] = self.class_weight
         return load_config(self.preset, overrides=settings)
@@ -190,9 +206,16 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
 
     def _adopt(self, path: Path) -> None:
-        self.model_ = load_model(path, self.device)
+        self.model_ = load_model(path, self.device, self.teacher)
         self.classes_ = _as_classes(self.model_.labels.classes)
         self.gates_ = self.model_.gates
+
+    def _keep_hub(self, path: Path) -> None:
+        """Hold on to a transformer's own files, which `save` needs, beyond the temporary run folder."""
+        if self.run_dir is None and (path / HUB).exists():
+            self._hub = tempfile.TemporaryDirectory(prefix="mein-hub-")
+            self.model_.hub = Path(self._hub.name) / HUB
+            shutil.copytree(path / HUB, self.model_.hub)
 
     def _log_probs(self, X: str | Iterable[str]) -> np.ndarray:
         check_is_fitted(self)

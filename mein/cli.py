@@ -7,6 +7,25 @@ from typing import Annotated
 import typer
 
 from mein import __version__
+from mein.cli_bench import bench
+from mein.cli_options import (
+    AsJson,
+    ConfigFile,
+    Dev,
+    LabelColumn,
+    Labeled,
+    LanguageModel,
+    Out,
+    Preset,
+    Resume,
+    Run,
+    Seed,
+    Set,
+    TeacherFile,
+    Test,
+    TextColumn,
+    Unlabeled,
+)
 from mein.errors import MeinError
 
 app = typer.Typer(
@@ -17,39 +36,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
 )
-
-Labeled = Annotated[
-    str, typer.Option(metavar="FILE", help="Labelled documents: a file, folder, glob or URL.")
-]
-Unlabeled = Annotated[str | None, typer.Option(metavar="FILE", help="Raw documents, without labels.")]
-Dev = Annotated[
-    str | None, typer.Option(metavar="FILE", help="Labelled documents to choose by; else some are split off.")
-]
-Test = Annotated[
-    str | None, typer.Option(metavar="FILE", help="Labelled documents to judge by, once, at the end.")
-]
-TextColumn = Annotated[
-    str | None, typer.Option(metavar="NAME", help="The column with the text; else guessed.")
-]
-LabelColumn = Annotated[
-    str | None, typer.Option(metavar="NAME", help="The column with the label; else guessed.")
-]
-Preset = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="small (a CPU), full (a GPU) or paper; else what fits the machine."),
-]
-ConfigFile = Annotated[
-    Path | None,
-    typer.Option("--config", metavar="FILE", help="A config of `mein init`, or a run's config.json."),
-]
-Set = Annotated[
-    list[str], typer.Option("--set", metavar="KEY=VALUE", help="Such as imitators.windows=[1,2]; repeatable.")
-]
-Seed = Annotated[int | None, typer.Option(metavar="N", help="All randomness comes from it.")]
-Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
-Out = Annotated[Path, typer.Option(metavar="FOLDER", help="The run folder to make.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with a run that was stopped.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -127,6 +113,8 @@ def train(
         int, typer.Option(min=1, metavar="N", help="Train so many times; gives mean and spread.")
     ] = 1,
     resume: Resume = False,
+    lm: LanguageModel = None,
+    teacher: TeacherFile = None,
 ) -> None:
     """Train a classifier and judge it beside its controls.
 
@@ -137,8 +125,40 @@ def train(
 
     named = {"columns.text": text_column, "columns.label": label_column, "seed": seed}
     given = {name: value for name, value in named.items() if value is not None}
-    settings = (preset, config, parse_overrides(set_) | given)
+    given |= {} if lm is None else {"expert.language_model": str(lm)}
+    given |= {} if teacher is None else {"expert.kind": "teacher", "expert.model": teacher}
+    chosen = parse_overrides(set_)
+    if lm is not None:
+        chosen = {"expert.kind": "lm-lstm"} | chosen
+    settings = (preset, config, chosen | given)
     run_training((labeled, unlabeled, dev, test), out, settings, seeds, resume)
+
+
+@app.command()
+def pretrain(
+    text: Annotated[
+        list[str],
+        typer.Option("--text", metavar="FILE", help="Raw documents; repeatable; no label is read."),
+    ],
+    out: Out,
+    text_column: TextColumn = None,
+    preset: Preset = None,
+    config: ConfigFile = None,
+    set_: Set = [],  # noqa: B006 - typer reads the default and never changes it
+    seed: Seed = None,
+    resume: Resume = False,
+) -> None:
+    """Train a language model on raw text, for `mein train --lm`.
+
+    Give it the training documents, labelled and not, and neither dev nor test.
+    """
+    from mein.config import parse_overrides
+    from mein.shell.pretrain import run_pretraining
+
+    named = {"columns.text": text_column, "seed": seed}
+    given = {name: value for name, value in named.items() if value is not None}
+    settings = (preset, config, {"expert.kind": "lm-lstm"} | parse_overrides(set_) | given)
+    run_pretraining(text, out, settings, resume)
 
 
 @app.command()
@@ -147,12 +167,13 @@ def evaluate(
     documents: Annotated[str, typer.Argument(metavar="FILE", help="Labelled documents.")],
     text_column: TextColumn = None,
     label_column: LabelColumn = None,
+    teacher: TeacherFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Judge a trained run, beside its controls, on labelled documents."""
     from mein.shell.use import evaluate_run
 
-    evaluate_run(run, documents, text_column, label_column, as_json)
+    evaluate_run(run, documents, (text_column, label_column), teacher, as_json)
 
 
 @app.command()
@@ -163,11 +184,15 @@ def predict(
         Path, typer.Option(metavar="FILE", help="Where to write them; its ending names the format.")
     ],
     text_column: TextColumn = None,
+    teacher: TeacherFile = None,
+    imitators_only: Annotated[
+        bool, typer.Option("--imitators-only", help="Do without the expert: faster, a little weaker.")
+    ] = False,
 ) -> None:
     """Label the documents of a file of any size."""
     from mein.shell.use import predict_documents
 
-    predict_documents(run, documents, out, text_column)
+    predict_documents(run, documents, out, text_column, teacher, imitators_only)
 
 
 @app.command()
@@ -183,41 +208,7 @@ def explain(
     explain_text(run, text, top, as_json)
 
 
-bench = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Measure speed and memory, as JSON.")
 app.add_typer(bench, name="bench")
-Figures = Annotated[Path | None, typer.Option(metavar="FILE", help="Where to put the JSON; else stdout.")]
-Workers = Annotated[int, typer.Option(min=1, metavar="N", help="Processes that encode text.")]
-
-
-@bench.command("encode")
-def bench_encode(
-    documents: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Documents to encode; else the embedded corpus.")
-    ] = None,
-    text_column: TextColumn = None,
-    workers: Workers = 2,
-    repeats: Annotated[int, typer.Option(min=1, metavar="N", help="Runs of ours and of theirs.")] = 5,
-    out: Figures = None,
-) -> None:
-    """Documents a second into the store, beside sentencepiece alone."""
-    from mein.shell.bench import run_encode
-
-    run_encode(documents, text_column, workers, repeats, out)
-
-
-@bench.command("memory")
-def bench_memory(
-    sizes: Annotated[list[int] | None, typer.Argument(metavar="N", hidden=True)] = None,
-    documents: Annotated[
-        list[int], typer.Option(min=1, metavar="N ...", help="Sizes of the corpus, one or more.")
-    ] = [200_000, 2_000_000],  # noqa: B006 - typer reads the default and never changes it
-    workers: Workers = 2,
-    out: Figures = None,
-) -> None:
-    """Peak memory of encoding and of stage 2 at several sizes of corpus."""
-    from mein.shell.bench import run_memory
-
-    run_memory([*documents, *(sizes or [])], workers, out)
 
 
 def main() -> None:

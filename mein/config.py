@@ -2,7 +2,6 @@
 
 import difflib
 import json
-import textwrap
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import resources
@@ -14,15 +13,17 @@ from pydantic import Field, ValidationError
 
 from mein.data.readers import ColumnsConfig
 from mein.errors import ConfigError
-from mein.experts.lstm import ExpertConfig
+from mein.experts.config import LARGEST_TRANSFORMER_RATE, ExpertConfig
+from mein.experts.perturb import PerturbationConfig
 from mein.imitators.reference import ImitatorsConfig
 from mein.mixture import MixtureConfig
 from mein.settings import Settings
 from mein.text.pieces import PiecesConfig
 from mein.text.words import WordsConfig
+from mein.training.pretraining import PretrainingConfig
 from mein.training.stages import ImitationConfig, SupervisedConfig
 
-PRESETS = ("small", "full", "paper")
+PRESETS = ("small", "full", "paper", "paper-large", "miyato", "transformer", "frozen")
 
 
 class FineTuningConfig(SupervisedConfig):
@@ -69,6 +70,10 @@ class Config(Settings):
     """The imitator networks."""
     mixture: MixtureConfig = MixtureConfig()
     """The mixture."""
+    perturbation: PerturbationConfig = PerturbationConfig()
+    """Adversarial training."""
+    pretraining: PretrainingConfig = PretrainingConfig()
+    """The language model behind lm-lstm and elmo-lstm."""
     expert_training: SupervisedConfig = SupervisedConfig()
     """Stage 1: labels."""
     imitator_training: ImitationConfig = ImitationConfig()
@@ -93,7 +98,7 @@ def load_config(
     if preset is not None:
         _merge(settings, _read_preset(preset))
     if file is not None:
-        _merge(settings, _read_file(file))
+        _merge(settings, _on_its_base(_read_file(file)))
     for key, value in ({} if overrides is None else overrides).items():
         _merge(settings, _nested(key, value))
     return make_config(settings)
@@ -102,16 +107,34 @@ def load_config(
 def make_config(settings: Mapping[str, Any]) -> Config:
     """Check settings and freeze them; refuse an unknown key and offer the nearest."""
     try:
-        return Config.model_validate(_none_for_none(dict(settings)))
+        config = Config.model_validate(_none_for_none(dict(settings)))
     except ValidationError as problem:
         raise ConfigError(_sentence(problem)) from problem
+    contradiction = config.expert.contradiction()
+    if contradiction is not None:
+        raise ConfigError(contradiction)
+    rate = config.expert_training.learning_rate
+    if config.expert.kind == "transformer" and rate > LARGEST_TRANSFORMER_RATE:
+        raise ConfigError(
+            f"expert_training.learning_rate is {rate}, which would ruin a pre-trained transformer: "
+            "take --preset transformer, or set it to 1e-4 or less."
+        )
+    return config
 
 
 def _read_preset(name: str) -> dict[str, Any]:
     if name not in PRESETS:
         raise ConfigError(f"Unknown preset {name!r}: choose one of {', '.join(PRESETS)}.")
     text = resources.files("mein").joinpath("configs", f"{name}.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)
+    return _on_its_base(tomllib.loads(text))
+
+
+def _on_its_base(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings on top of the preset that they name by `preset`, if they do."""
+    base = settings.pop("preset", None)
+    found = {} if base is None else _read_preset(base)
+    _merge(found, settings)
+    return found
 
 
 def _read_file(path: Path) -> dict[str, Any]:
@@ -174,7 +197,7 @@ def _sentence(problem: ValidationError) -> str:
     first = problem.errors()[0]
     where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])[1:]
     if first["type"] == "extra_forbidden":
-        sections = (name for name in Config.model_fields if _is_section(name))
+        sections = (name for name in Config.model_fields if is_section(name))
         nearest = _nearest(where, sections if isinstance(first["input"], dict) else _names())
         return f"Unknown setting {where!r}: did you mean {nearest!r}?"
     if first["type"] == "model_type":
@@ -188,7 +211,7 @@ def _sentence(problem: ValidationError) -> str:
 def _names() -> Iterator[str]:
     """Every setting by its dotted name, in the order of the file."""
     for name, field in Config.model_fields.items():
-        inside = type(field.default).model_fields if _is_section(name) else {}
+        inside = type(field.default).model_fields if is_section(name) else {}
         yield from (f"{name}.{inner}" for inner in inside) if inside else [name]
 
 
@@ -202,35 +225,6 @@ def _nearest(wanted: str, names: Iterable[str]) -> str:
     return max(names, key=likeness)
 
 
-def as_toml(config: Config) -> str:
-    """The configuration as a commented file that `load_config` reads back."""
-    lines = [
-        "# A configuration of mein: every setting, with its value and what it means.",
-        '# "none" stands for no value. Use it with `mein train --config`; what is left',
-        "# out keeps its default.",
-        "",
-    ]
-    names = list(Config.model_fields)
-    lines += _toml_fields(config, [name for name in names if not _is_section(name)])
-    for name in filter(_is_section, names):
-        section = getattr(config, name)
-        lines += ["", f"[{name}]  # {Config.model_fields[name].description}"]
-        lines += _toml_fields(section, list(type(section).model_fields))
-    return "\n".join(lines) + "\n"
-
-
-def _is_section(name: str) -> bool:
+def is_section(name: str) -> bool:
+    """Whether a name of the configuration stands for a group of settings."""
     return isinstance(Config.model_fields[name].default, Settings)
-
-
-def _toml_fields(section: Settings, names: list[str]) -> list[str]:
-    lines = []
-    for name in names:
-        value = getattr(section, name)
-        shown = json.dumps("none" if value is None else value, ensure_ascii=False)
-        meaning = str(type(section).model_fields[name].description)
-        lines += textwrap.wrap(
-            meaning, 80, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False
-        )
-        lines.append(f"{name} = {shown}")
-    return lines

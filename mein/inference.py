@@ -1,6 +1,5 @@
 """Frozen networks over many documents: the expert's logits and the imitators' alpha, batch by batch."""
 
-from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
@@ -8,12 +7,13 @@ import torch
 from torch import nn
 
 from mein.errors import ConfigError
-from mein.experts.lstm import LSTMExpert
+from mein.experts.base import Expert
 from mein.imitators.reference import Imitators, average_windows
 from mein.text.batches import by_tokens, pack_pieces, pad_words
 from mein.text.ragged import Ragged
 
 BATCH_TOKENS = 16_384  # tokens in flight: large enough to keep cores busy, small beside the networks
+GPU_BATCH_TOKENS = 262_144
 
 
 def choose_device(name: str) -> torch.device:
@@ -42,15 +42,23 @@ def fast_precision(device: torch.device) -> AbstractContextManager[object]:
     return torch.autocast("cuda", torch.bfloat16) if device.type == "cuda" else nullcontext()
 
 
+def batch_tokens(device: torch.device) -> int:
+    """How many tokens keep a device busy without filling its memory."""
+    return GPU_BATCH_TOKENS if device.type == "cuda" else BATCH_TOKENS
+
+
 @torch.no_grad()
-def expert_logits(expert: LSTMExpert, words: Ragged) -> np.ndarray:
+def expert_logits(expert: Expert, words: Ragged) -> np.ndarray:
     """z (n, Y), float32, in the documents' order; documents of like length share a batch."""
     device = device_of(expert)
-    logits = np.zeros((len(words), expert.output.out_features), dtype=np.float32)
-    for rows in _by_length(words.lengths):
+    order = np.argsort(words.lengths, kind="stable")
+    found = [torch.zeros(0, expert.classes, device=device)]
+    for rows in by_tokens(words.lengths, order, batch_tokens(device), None):
         batch = pad_words(words.take(rows), device)
         with fast_precision(device):
-            logits[rows] = expert(batch.words, batch.lengths).float().cpu().numpy()
+            found.append(expert(batch.words, batch.lengths).float())
+    logits = np.zeros((len(words), expert.classes), dtype=np.float32)
+    logits[order] = torch.cat(found).cpu().numpy()  # once, for a GPU works on while we prepare
     return logits
 
 
@@ -68,7 +76,3 @@ def imitator_alpha(imitators: Imitators, pieces: Ragged, classes: int) -> np.nda
         centred = averaged - imitators.offset[:, None] * has_pieces
         alpha[:, rows] = centred.float().cpu().numpy()
     return alpha
-
-
-def _by_length(lengths: np.ndarray) -> Iterator[np.ndarray]:
-    yield from by_tokens(lengths, np.argsort(lengths, kind="stable"), BATCH_TOKENS, None)

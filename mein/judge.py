@@ -7,8 +7,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from mein.artefacts import seal
 from mein.config import Config
 from mein.data.corpus import Corpus, read_all
+from mein.data.teacher import Teacher
 from mein.evaluation.baseline import tfidf_baseline
 from mein.evaluation.table import (
     CLOSED_GATES,
@@ -24,10 +26,11 @@ from mein.evaluation.table import (
 from mein.files import atomic_path
 from mein.inference import choose_device
 from mein.mixture import random_alpha
-from mein.model import Encoded, Model, load_variant, mixed_logits, seal
+from mein.model import Encoded, Model, load_variant, mixed_logits
 from mein.progress import Reporter
-from mein.run import Run, train_run
+from mein.run import train_run
 from mein.training.folder import RunFolder
+from mein.workspace import Run
 
 VARIANTS = {"expert": EXPERT, "closed": CLOSED_GATES, "random": RANDOM_VECTORS}
 
@@ -40,15 +43,16 @@ def train_and_judge(
     *,
     resume: bool = False,
     controls: bool = True,
+    teacher: Teacher | None = None,
 ) -> list[Row]:
     """Train in the folder `path`, then read the test labels, once, and leave the verdict there."""
     folder = RunFolder(path)
     with folder.held():
-        run = train_run(config, corpus, folder, reporter, resume=resume, controls=controls)
+        run = train_run(config, corpus, folder, reporter, resume=resume, controls=controls, teacher=teacher)
         part, texts, ids = _judged_part(run)
         with run.timed("judging"):
             baseline = _baseline(run, texts, holds_dev=part == "dev")
-            systems = baseline | log_probs_of_all(folder, config, texts)
+            systems = baseline | log_probs_of_all(folder, config, texts, teacher)
         rows = compare(ids, systems, seed=config.seed)
         if not folder.is_done:
             _write_predictions(folder / "predictions.parquet", ids, systems)
@@ -60,16 +64,18 @@ def train_and_judge(
         return rows
 
 
-def log_probs_of_all(folder: RunFolder, config: Config, texts: Sequence[str]) -> dict[str, np.ndarray]:
+def log_probs_of_all(
+    folder: RunFolder, config: Config, texts: Sequence[str], teacher: Teacher | None = None
+) -> dict[str, np.ndarray]:
     """log p(y | X) (n, Y) of every network of a run, in the order of its table."""
     device = choose_device(config.runtime.device)
-    mixture = load_variant(folder, config, "mixture", device)
+    mixture = load_variant(folder, config, "mixture", device, teacher)
     documents = mixture.encode(texts)
     alpha = mixture.alpha(documents)
     found: dict[str, np.ndarray] = {}
     for name, title in VARIANTS.items():
         if (folder / f"{name}.safetensors").exists():
-            model = load_variant(folder, config, name, device)
+            model = load_variant(folder, config, name, device, teacher)
             seen = _noise(config, alpha) if name == "random" else alpha
             found[title] = _log_probs(model, documents, seen)
     if len(alpha):

@@ -1,5 +1,6 @@
 """Files of any size in, the same files out with a label and its probability; a batch at a time."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import Path
@@ -13,6 +14,8 @@ from mein.errors import InputError
 from mein.model import Model
 from mein.progress import Reporter
 
+Predict = Callable[[list[str]], np.ndarray]  # texts -> log p(y | X) (n, Y)
+
 
 @dataclass(frozen=True)
 class Columns:
@@ -23,11 +26,19 @@ class Columns:
     probability: str
 
 
-def predict_file(model: Model, source: str, target: Path, text_column: str | None, reporter: Reporter) -> int:
+def predict_file(
+    model: Model,
+    source: str,
+    target: Path,
+    text_column: str | None,
+    reporter: Reporter,
+    predict: Predict | None = None,
+) -> int:
     """Label every document of `source` into `target`, keeping its other columns; how many there were.
 
     Where the source has a column `label`, the new one is `predicted_label`; so with `probability`.
     """
+    predict = model.log_probs if predict is None else predict
     documents = 0
     columns: Columns | None = None
     with open_writer(target) as writer, reporter.task("predicting", None) as task:
@@ -35,7 +46,7 @@ def predict_file(model: Model, source: str, target: Path, text_column: str | Non
             if columns is None:
                 columns = _columns(batch.schema.names, text_column, source)
             texts = _texts(batch, columns, source, documents)
-            writer.write(_with_predictions(model, batch, texts, columns))
+            writer.write(_with_predictions(model, batch, predict(texts), columns))
             documents += len(texts)
             task.advance(len(texts))
     return documents
@@ -67,8 +78,9 @@ def _texts(batch: pa.RecordBatch, columns: Columns, source: str, done: int) -> l
     ]
 
 
-def _with_predictions(model: Model, batch: pa.RecordBatch, texts: list[str], columns: Columns) -> pa.Table:
-    log_probs = model.log_probs(texts)
+def _with_predictions(
+    model: Model, batch: pa.RecordBatch, log_probs: np.ndarray, columns: Columns
+) -> pa.Table:
     best = log_probs.argmax(axis=1)
     labels = model.labels.decode(best)
     if len({type(label) for label in model.labels.classes}) > 1:

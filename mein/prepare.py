@@ -1,82 +1,26 @@
 """Before Algorithm 1: from documents to vocabularies and encoded parts in the run folder."""
 
-import hashlib
-import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
 
+from mein.artefacts import load_encoder, save_encoder
+from mein.building import words_of_language_model
 from mein.config import Config
-from mein.data.corpus import Corpus, in_chunks, read_all
-from mein.data.labels import Labels
-from mein.data.splits import fingerprints, split_dev
-from mein.errors import InputError, RunError
-from mein.model import load_encoder, save_encoder
+from mein.data.corpus import Corpus, Source, in_chunks
+from mein.data.splits import fingerprints
+from mein.errors import RunError
+from mein.labeled import LabeledTexts
 from mein.progress import Reporter
-from mein.seeds import derive_seed, numpy_generator
-from mein.text.encoder import Encoder, learn_vocabularies
+from mein.seeds import numpy_generator
+from mein.text.encoder import Encoder, Reader, learn_vocabularies
 from mein.text.store import write_store
 from mein.training.folder import RunFolder
 
 SHARD_DOCUMENTS, SHARD_CHARACTERS = 10_000, 64_000_000  # whichever is reached first
 HELD_OUT_DOCUMENTS = 2_000  # unlabelled documents on which stage 2 is judged, a tenth at most, but one
-
-
-@dataclass(frozen=True)
-class LabeledTexts:
-    """The labelled documents of a run, split, with label ids and weights."""
-
-    labels: Labels
-    train_texts: list[str]
-    train_ids: np.ndarray
-    train_weights: np.ndarray
-    dev_texts: list[str]
-    dev_ids: np.ndarray
-
-    @property
-    def digest(self) -> str:
-        """Equal for the same documents with the same labels, weights and split."""
-        digest = hashlib.blake2b(digest_size=16)
-        for array in (self.train_ids, self.train_weights, self.dev_ids):
-            digest.update(array.tobytes())
-        digest.update(json.dumps([self.train_texts, self.dev_texts]).encode("utf-8"))
-        return digest.hexdigest()
-
-
-def read_labeled(config: Config, corpus: Corpus) -> LabeledTexts:
-    """Read the labels, check them, and keep some of them for choosing."""
-    name = corpus.names.get("labeled", "the labelled documents")
-    texts, values = read_all(corpus.labeled)
-    labels = Labels.from_values(values, name)
-    ids = labels.encode(values, name)
-    if corpus.dev is not None:
-        train_rows = np.arange(len(ids))
-        dev_texts, dev_values = read_all(corpus.dev)
-        dev_ids = labels.encode(dev_values, corpus.names.get("dev", "the dev documents"))
-    else:
-        train_rows, dev_rows = split_dev(ids, config.dev_fraction, derive_seed(config.seed, "dev"))
-        dev_texts, dev_ids = [texts[i] for i in dev_rows], ids[dev_rows]
-    if len(dev_ids) == 0:
-        source = name if corpus.dev is None else corpus.names.get("dev", "the dev file")
-        raise InputError(
-            f"No labels are left for choosing: {source} holds too few documents; "
-            "add some, or raise dev_fraction."
-        )
-    weights = np.ones(len(ids)) if corpus.sample_weight is None else corpus.sample_weight
-    weights = weights * _class_weights(config, ids[train_rows], len(labels.classes))[ids]
-    train_weights = weights[train_rows].astype(np.float32)
-    train_texts = [texts[i] for i in train_rows]
-    return LabeledTexts(labels, train_texts, ids[train_rows], train_weights, dev_texts, dev_ids)
-
-
-def _class_weights(config: Config, train_ids: np.ndarray, classes: int) -> np.ndarray:
-    if config.class_weight is None:
-        return np.ones(classes)
-    counts = np.bincount(train_ids, minlength=classes)
-    return len(train_ids) / (classes * np.maximum(counts, 1))
 
 
 class UnlabeledTexts:
@@ -85,8 +29,8 @@ class UnlabeledTexts:
     `in_test` and `empty` count what the last whole reading met.
     """
 
-    def __init__(self, config: Config, corpus: Corpus, test: np.ndarray) -> None:
-        self.source = corpus.unlabeled
+    def __init__(self, config: Config, source: Source | None, test: np.ndarray) -> None:
+        self.source = source
         self.removes = config.removes_test_overlap
         self.test = test
         self.in_test = self.empty = 0
@@ -118,7 +62,12 @@ def _test_fingerprints(corpus: Corpus) -> np.ndarray:
 
 
 def prepare(
-    config: Config, corpus: Corpus, labeled: LabeledTexts, folder: RunFolder, reporter: Reporter
+    config: Config,
+    corpus: Corpus,
+    labeled: LabeledTexts,
+    folder: RunFolder,
+    reporter: Reporter,
+    reader: Reader | None = None,
 ) -> dict[str, int]:
     """Leave words.txt, pieces.model, labels.json and the stores in the folder; skip what is there.
 
@@ -128,8 +77,9 @@ def prepare(
     if (folder / "prepared.json").exists():
         return folder.read_json("prepared.json")
     test = _test_fingerprints(corpus)
-    unlabeled = UnlabeledTexts(config, corpus, test)
-    encoder, seen = _vocabularies(config, labeled, unlabeled, folder, reporter)
+    unlabeled = UnlabeledTexts(config, corpus.unlabeled, test)
+    read = (labeled.train_texts, labeled.dev_texts, unlabeled)
+    encoder, seen = _vocabularies(config, *read, folder, reporter, reader)
     counts = {"train": len(labeled.train_texts), "dev": len(labeled.dev_texts)}
     for part, texts in (("train", labeled.train_texts), ("dev", labeled.dev_texts)):
         one_shard = max(1, len(texts))
@@ -182,24 +132,42 @@ def _remember_labels(labeled: LabeledTexts, folder: RunFolder) -> None:
         )
 
 
+def prepare_raw(config: Config, source: Source, folder: RunFolder, reporter: Reporter) -> None:
+    """The same for text alone: leave vocabularies and two stores, `unlabeled` and `held_out`."""
+    if (folder / "prepared.json").exists():
+        return
+    texts = UnlabeledTexts(config, source, np.zeros(0, np.uint64))
+    encoder, seen = _vocabularies(config, [], [], texts, folder, reporter, None)
+    counts = _encode_unlabeled(config, folder, encoder, texts, seen["unlabeled"], reporter)
+    folder.write_json("prepared.json", counts)
+
+
 def _vocabularies(
     config: Config,
-    labeled: LabeledTexts,
+    train_texts: list[str],
+    dev_texts: list[str],
     unlabeled: UnlabeledTexts,
     folder: RunFolder,
     reporter: Reporter,
+    reader: Reader | None,
 ) -> tuple[Encoder, dict[str, int]]:
-    """Learn both vocabularies from train and unlabelled text; also how many of the latter there are."""
+    """Learn both vocabularies from train and unlabelled text; also how many of the latter there are.
+
+    The words are a language model's own where the expert starts from one.
+    """
     if (folder / "vocabularies.json").exists():
-        return load_encoder(config, folder), folder.read_json("vocabularies.json")
+        return load_encoder(config, folder, reader), folder.read_json("vocabularies.json")
+    known_words = words_of_language_model(config)
     reporter.say("Learning the vocabularies ...")
-    texts = chain(in_chunks(labeled.train_texts), unlabeled)
+    texts = chain(in_chunks(train_texts), unlabeled)
     encoder, documents = learn_vocabularies(texts, config.words, config.pieces)
+    words = encoder.words if known_words is None else known_words
+    encoder = Encoder(config.words, words, encoder.pieces, reader)
     seen = {
-        "unlabeled": documents - len(labeled.train_texts),
+        "unlabeled": documents - len(train_texts),
         "removed": unlabeled.in_test if unlabeled.removes else 0,
         "unlabeled_in_test": 0 if unlabeled.removes else unlabeled.in_test,
-        "empty": unlabeled.empty + empty_texts([*labeled.train_texts, *labeled.dev_texts]),
+        "empty": unlabeled.empty + empty_texts([*train_texts, *dev_texts]),
     }
     save_encoder(folder, encoder, seen)
     return encoder, seen

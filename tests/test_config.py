@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from mein.config import Config, as_toml, load_config, make_config, parse_overrides
+from mein.config import Config, load_config, make_config, parse_overrides
+from mein.config_file import as_toml
 from mein.errors import ConfigError
 from mein.settings import Settings
 

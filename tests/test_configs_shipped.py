@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 import mein
-from mein.config import PRESETS, Config, as_toml, load_config
+from mein.config import PRESETS, Config, load_config
+from mein.config_file import as_toml
 
 FOLDER = Path(mein.__file__).parent / "configs"
 

@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from mein.experts.lstm import ExpertConfig, LSTMExpert
+from mein.experts.config import ExpertConfig
+from mein.experts.lstm import LSTMExpert
 from mein.imitators.reference import (
     Imitators,
     ImitatorsConfig,

@@ -361,7 +361,7 @@ def test_settings_in_a_file(tmp_path: Path, files: list[str]) -> None:
 
 def test_an_unknown_preset(tmp_path: Path, files: list[str]) -> None:
     refuses(
-        r"Unknown preset 'samll': choose one of small, full, paper\.",
+        r"Unknown preset 'samll': choose one of small, full, paper, .*, transformer, frozen\.",
         *("train", *files, "--out", tmp_path / "run", "--preset", "samll"),
     )
 

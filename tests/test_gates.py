@@ -10,9 +10,9 @@ from scipy.special import log_softmax
 from mein.evaluation.metrics import evaluate
 from mein.inference import choose_device
 from mein.judge import train_and_judge
+from mein.labeled import read_labeled
 from mein.mixture import Gates, MixtureConfig
 from mein.model import load_variant
-from mein.prepare import read_labeled
 from mein.progress import Silence
 from mein.training.folder import RunFolder
 from mein.training.gates import fit_gates, held_back

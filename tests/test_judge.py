@@ -23,8 +23,8 @@ from mein.evaluation.table import (
 )
 from mein.inference import choose_device
 from mein.judge import read_correct
+from mein.labeled import read_labeled
 from mein.model import load_model, load_variant, mixed_logits
-from mein.prepare import read_labeled
 from mein.training.folder import RunFolder
 from tests import tiny
 

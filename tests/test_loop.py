@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from mein.progress import Silence
 from mein.training.folder import RunFolder
-from mein.training.loop import OptimizationConfig, Outcome, Runtime, Stage, Standing, learning_rate, train
+from mein.training.loop import OptimizationConfig, Outcome, Runtime, learning_rate, train
+from mein.training.standing import Stage, Standing
 
 X = [[1.0, 2.0], [0.5, -1.0], [-2.0, 0.3], [0.1, 0.7], [1.5, 1.1]]
 Y = [3.0, -1.0, 0.5, 2.0, -0.7]
@@ -20,6 +21,11 @@ BATCHES = [[0, 1], [2, 3], [4]]
 
 def runtime_in(path: Path, checkpoint_seconds: float = 1e9) -> Runtime:
     return Runtime(RunFolder(path), Silence(), checkpoint_seconds)
+
+
+def as_it_is(rows: np.ndarray) -> np.ndarray:
+    """A stage that has nothing to fetch."""
+    return rows
 
 
 def batches(epoch: int) -> Iterator[np.ndarray]:
@@ -58,7 +64,9 @@ def test_adam_with_decay_and_clipping_equals_the_hand_written_one(tmp_path: Path
     def loss(rows: np.ndarray, step: int) -> Tensor:
         return ((x[rows] @ w + b - y[rows]) ** 2).mean()
 
-    stage = Stage("toy", {"w": w, "b": b}, len(X), batches, loss, lambda: {"score": -float(next(epochs))})
+    stage = Stage(
+        "toy", {"w": w, "b": b}, len(X), batches, as_it_is, loss, lambda: {"score": -float(next(epochs))}
+    )
     config = OptimizationConfig(epochs=4, learning_rate=0.1, decay=0.9, clip=clip)
     assert train(stage, config, runtime_in(tmp_path)).epoch == 4
     expected = adam_by_hand(4, 0.1, 0.9, clip)
@@ -93,7 +101,7 @@ def scripted(
         after.append(w.tolist())
         return {f"measure_{k}": value for k, value in enumerate(scores[len(after) - 1])}
 
-    stage = Stage("toy", {"w": w}, len(X), batches, lambda rows, step: w.sum(), score, min_gain)
+    stage = Stage("toy", {"w": w}, len(X), batches, as_it_is, lambda rows, step: w.sum(), score, min_gain)
     config = OptimizationConfig(epochs=len(scores) - 1, patience=patience)
     outcome = train(stage, config, runtime_in(tmp_path))
     return outcome, after.index(w.tolist())
@@ -147,9 +155,11 @@ def test_no_epochs_leave_the_weights_alone(tmp_path: Path) -> None:
 def test_only_the_named_parameters_move(tmp_path: Path) -> None:
     named, other = nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(1))
     scores = iter([{"score": 2.0}, {"score": 1.0}])
-    stage = Stage(
-        "toy", {"named": named}, 5, batches, lambda rows, step: (named * other).sum(), lambda: next(scores)
-    )
+
+    def loss(rows: np.ndarray, step: int) -> Tensor:
+        return (named * other).sum()
+
+    stage = Stage("toy", {"named": named}, 5, batches, as_it_is, loss, lambda: next(scores))
     train(stage, OptimizationConfig(epochs=1), runtime_in(tmp_path))
     assert named.item() < 1.0
     assert other.item() == 1.0
@@ -159,9 +169,11 @@ def test_the_metrics_tell_each_epoch_and_its_mean_loss(tmp_path: Path) -> None:
     """The loss of a batch counts as often as it has documents: (2*1 + 2*2 + 1*3) / 5."""
     w = nn.Parameter(torch.zeros(1))
     numbers = iter([1.0, 2.0, 3.0, 2.0, 2.0, 2.0])
-    stage = Stage(
-        "toy", {"w": w}, 5, batches, lambda rows, step: w.sum() * 0 + next(numbers), lambda: {"score": 1.0}
-    )
+
+    def loss(rows: np.ndarray, step: int) -> Tensor:
+        return w.sum() * 0 + next(numbers)
+
+    stage = Stage("toy", {"w": w}, 5, batches, as_it_is, loss, lambda: {"score": 1.0})
     train(stage, OptimizationConfig(epochs=2), runtime_in(tmp_path))
     found = [(line["epoch"], line["loss"]) for line in RunFolder(tmp_path).metrics("toy")]
     assert found == [(0, None), (1, pytest.approx(9 / 5)), (2, pytest.approx(2.0))]
@@ -179,7 +191,7 @@ def test_the_loss_is_told_the_number_of_the_step_and_the_plan_that_of_the_epoch(
         steps.append(step)
         return w.sum()
 
-    stage = Stage("toy", {"w": w}, 5, plan, loss, lambda: {"score": 1.0})
+    stage = Stage("toy", {"w": w}, 5, plan, as_it_is, loss, lambda: {"score": 1.0})
     train(stage, OptimizationConfig(epochs=2), runtime_in(tmp_path))
     assert (steps, epochs) == ([0, 1, 2, 3, 4, 5], [0, 1])
 
@@ -197,7 +209,7 @@ def test_a_stage_that_stops_in_the_middle_goes_on_there(tmp_path: Path, stops_at
             seen.append(step)
             return (w**2).sum() * len(rows)
 
-        stage = Stage("toy", {"w": w}, 5, batches, loss, lambda: {"score": w.sum().item()})
+        stage = Stage("toy", {"w": w}, 5, batches, as_it_is, loss, lambda: {"score": w.sum().item()})
         try:
             outcome = train(stage, OptimizationConfig(epochs=3), runtime_in(path, 0.0))
         except KeyboardInterrupt:

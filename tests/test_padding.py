@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from mein.experts.lstm import ExpertConfig, LSTMExpert
+from mein.experts.config import ExpertConfig
+from mein.experts.lstm import LSTMExpert
 from mein.imitators.reference import Imitators, ImitatorsConfig, average_windows, imitation_loss
 from mein.inference import expert_logits, imitator_alpha
 from mein.mixture import mix, supervised_loss

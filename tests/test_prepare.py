@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mein.artefacts import load_encoder
 from mein.data.corpus import Corpus, source_of_lists
 from mein.errors import InputError
-from mein.model import load_encoder
-from mein.prepare import held_out_rows, prepare, read_labeled
+from mein.labeled import read_labeled
+from mein.prepare import held_out_rows, prepare
 from mein.progress import Silence
 from mein.text.store import Store
 from mein.training.folder import RunFolder

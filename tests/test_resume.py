@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from mein.config import as_toml
+from mein.config_file import as_toml
 from mein.data.writers import open_writer
 from mein.errors import RunError
 from mein.training.checkpoint import load_tensors, save_tensors

@@ -9,17 +9,23 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mein.experts.lstm import ExpertConfig, LSTMExpert
+from mein.artefacts import load_encoder
+from mein.experts.config import ExpertConfig
+from mein.experts.lstm import LSTMExpert
 from mein.inference import imitator_alpha
+from mein.labeled import read_labeled
 from mein.mixture import Gates, MixtureConfig
-from mein.prepare import prepare, read_labeled
+from mein.prepare import prepare
 from mein.progress import Silence
-from mein.run import Run, learned_expert, learned_imitators, tune_mixture_and_controls
+from mein.run import learned_expert, learned_imitators, tune_mixture_and_controls
 from mein.text.ragged import ragged
 from mein.training.checkpoint import load_tensors
 from mein.training.folder import RunFolder
 from mein.training.loop import Runtime
-from mein.training.stages import EXPERT_COLUMN, LabeledPart, SupervisedConfig, fine_tune, train_expert
+from mein.training.objectives import Objective
+from mein.training.scores import EXPERT_COLUMN
+from mein.training.stages import LabeledPart, SupervisedConfig, fine_tune, train_expert
+from mein.workspace import Run
 from tests import tiny
 
 CPU = torch.device("cpu")
@@ -31,7 +37,8 @@ def begin(path: Path, **overrides: Any) -> Run:
     with folder.held():
         labeled = read_labeled(config, corpus)
         counts = prepare(config, corpus, labeled, folder, Silence())
-    return Run(config, corpus, labeled, counts, Runtime(folder, Silence(), 1e9), CPU)
+    encoder = load_encoder(config, folder)
+    return Run(config, corpus, labeled, counts, encoder, Runtime(folder, Silence(), 1e9), CPU)
 
 
 def weights(network: nn.Module) -> dict[str, Tensor]:
@@ -112,7 +119,7 @@ def test_only_words_of_training_documents_reach_the_expert_s_optimizer(tmp_path:
     settings = {"expert_training__learning_rate": 0.02, "expert_training__epochs": 4, "expert__dropout": 0.0}
     run = begin(tmp_path / "run", fine_tuning__learning_rate=0.02, **settings)
     untrained = begin(tmp_path / "untrained", expert_training__epochs=0, expert__dropout=0.0)
-    before = learned_expert(untrained).embedding.weight
+    before = learned_expert(untrained).state_dict()["embedding.weight"]
     expert = learned_expert(run)
     tune_mixture_and_controls(run, learned_imitators(run, expert), controls=True)
     read = set(np.unique(run.store("train").words(0).values).tolist())
@@ -145,7 +152,9 @@ def test_stage_1_moves_every_parameter_of_the_expert(tmp_path: Path) -> None:
     part, expert = synthetic_part(), small_expert()
     part = replace(part, alpha=part.alpha[:0])
     before = weights(expert)
-    outcome = train_expert(expert, part, part, CONFIG, Runtime(RunFolder(tmp_path), Silence(), 1e9), seed=0)
+    outcome = train_expert(
+        expert, part, part, CONFIG, Objective(), Runtime(RunFolder(tmp_path), Silence(), 1e9), seed=0
+    )
     assert outcome.epoch > 0
     assert moved(before, weights(expert)) == set(before)
 
@@ -156,7 +165,7 @@ def test_stage_3_moves_every_parameter_of_the_expert_and_the_gates(tmp_path: Pat
     gates = Gates(MixtureConfig.model_validate({"gates": kind}), 3)
     before, lam, alpha = weights(expert), gates.lam.detach().clone(), part.alpha.copy()
     runtime = Runtime(RunFolder(tmp_path), Silence(), 1e9)
-    outcome = fine_tune("mixture", expert, gates, part, part, CONFIG, runtime, seed=0)
+    outcome = fine_tune("mixture", expert, gates, part, part, CONFIG, Objective(), runtime, seed=0)
     assert outcome.epoch > 0
     assert moved(before, weights(expert)) == set(before)
     assert (gates.lam != lam).all()

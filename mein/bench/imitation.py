@@ -18,7 +18,8 @@ from mein.text.store import Store, write_store
 from mein.text.words import WordsConfig
 from mein.training.folder import RunFolder
 from mein.training.loop import Runtime
-from mein.training.stages import EXPERT_COLUMN, ImitationConfig, train_imitators
+from mein.training.scores import EXPERT_COLUMN
+from mein.training.stages import ImitationConfig, train_imitators
 
 CLASSES = 2
 PIECES = 2_000  # in the vocabulary, the same for every size: the network is not what is measured

@@ -1,87 +1,80 @@
 """The expert of the paper: an LSTM whose last state goes through an MLP (equations 1 and 2)."""
 
 import math
-from typing import Literal
 
 import torch
-from pydantic import Field
 from torch import Generator, Tensor, nn
 from torch.nn import functional
-from torch.nn.utils.rnn import pack_padded_sequence
 
-from mein.settings import Settings
-
-
-class ExpertConfig(Settings):
-    """The expert's sizes; the defaults are the paper's."""
-
-    kind: Literal["lstm"] = "lstm"
-    """Which network: lstm."""
-    embedding_dim: int = Field(default=256, ge=1)
-    """D, the size of a word's embedding."""
-    hidden_dim: int = Field(default=1024, ge=1)
-    """H, the size of the LSTM's state."""
-    mlp_dim: int = Field(default=30, ge=1)
-    """M, the size of the last hidden layer."""
-    dropout: float = Field(default=0.5, ge=0.0, lt=1.0)
-    """Share of embedding elements set to zero in training."""
+from mein.experts.base import Expert
+from mein.experts.config import ExpertConfig
+from mein.experts.elmo import ElmoFeatures
+from mein.experts.embedding import WordEmbedding, drop_out
+from mein.experts.language_model import LanguageModel, initialize_lstm
 
 
-class LSTMExpert(nn.Module):
+class LSTMExpert(Expert):
     """z = W s + b,  s = ReLU(W_h h_T + b_h),  h_t = LSTM(E x_t, h_{t-1})        (equation 1)
 
+    With the features of a language model, the LSTM reads [E x_t; features_t] instead.
     D: embedding size, H: state size, M: MLP size, Y: classes.
     """
 
-    def __init__(self, config: ExpertConfig, vocabulary_size: int, classes: int) -> None:
+    def __init__(
+        self,
+        config: ExpertConfig,
+        vocabulary_size: int,
+        classes: int,
+        frequencies: Tensor | None = None,
+        features: ElmoFeatures | None = None,
+    ) -> None:
         super().__init__()
+        self.classes = classes
         self.dropout = config.dropout
-        self.embedding = nn.Embedding(vocabulary_size, config.embedding_dim, padding_idx=0)
-        self.lstm = nn.LSTM(config.embedding_dim, config.hidden_dim, batch_first=True)
+        self.embedding = WordEmbedding(vocabulary_size, config.embedding_dim, frequencies)
+        self.features = features
+        D = config.embedding_dim + (0 if features is None else features.size)
+        self.lstm = nn.LSTM(D, config.hidden_dim, batch_first=True)
         self.hidden = nn.Linear(config.hidden_dim, config.mlp_dim)
         self.output = nn.Linear(config.mlp_dim, classes)
         self._initialize()
 
     @torch.no_grad()
     def _initialize(self) -> None:
-        """Embeddings N(0, 1), orthogonal recurrent and Xavier input weights, open forget gates.
+        """Embeddings N(0, 1); the hidden layer starts with a bias of 1.
 
-        PyTorch's own defaults, or smaller embeddings, leave the LSTM at chance for many epochs. The
-        hidden layer starts with a bias of 1: Adam's first steps all point one way, and from a bias
-        of 0 they drive its few ReLUs below zero for good (IMDB: 4 seeds of 6 at chance after an epoch).
+        Adam's first steps all point one way, and from a bias of 0 they drive the few ReLUs below
+        zero for good (IMDB: 4 seeds of 6 at chance after an epoch).
         """
-        nn.init.normal_(self.embedding.weight)
-        self.embedding.weight[0].zero_()
-        W_ih, W_hh, b_ih, b_hh = self.lstm.parameters()
-        for kernel in W_hh.chunk(4):
-            nn.init.orthogonal_(kernel)
-        for kernel in W_ih.chunk(4):
-            nn.init.xavier_uniform_(kernel)
-        for bias in (b_ih, b_hh):
-            bias.zero_()
-            bias.chunk(4)[1].fill_(1.0)  # the order of the gates is i, f, g, o
+        initialize_lstm(self.lstm)
         for linear, start in ((self.hidden, 1.0), (self.output, 0.0)):
             nn.init.normal_(linear.weight, std=1.0 / math.sqrt(linear.in_features))
             nn.init.constant_(linear.bias, start)
 
-    def embed(self, words: Tensor, dropout: Generator | None) -> Tensor:
-        """Embeddings (B, T, D) of words (B, T); with a generator, dropped out."""
+    def embed(self, words: Tensor, lengths: Tensor, dropout: Generator | None) -> Tensor:
+        """Embeddings (B, T, D) of words (B, T), beside them the features; with a generator, dropped out."""
         embedded: Tensor = self.embedding(words)
-        if dropout is None or self.dropout == 0.0:
-            return embedded
-        keep = 1.0 - self.dropout
-        mask = torch.empty_like(embedded).bernoulli_(keep, generator=dropout)
-        return embedded * mask / keep
+        if self.features is not None:
+            embedded = torch.cat([embedded, self.features(words, lengths)], dim=-1)
+        return drop_out(embedded, self.dropout, dropout)
 
-    def classify(self, embedded: Tensor, lengths: Tensor) -> Tensor:
-        """Logits z (B, Y) from embeddings (B, T, D) and true lengths (B,), each at least 1."""
-        packed = pack_padded_sequence(embedded, lengths, batch_first=True, enforce_sorted=False)
-        _, (h, _) = self.lstm(packed)
-        h_T = h[-1]  # (B, H), the state at each true last token
+    def classify(self, embedded: Tensor, lengths: Tensor, dropout: Generator | None) -> Tensor:
+        """Logits z (B, Y) from embeddings (B, T, D) and true lengths (B,), each at least 1.
+
+        An LSTM reads forward, so what is behind a document's last word cannot touch its state there.
+        """
+        states, _ = self.lstm(embedded)  # (B, T, H)
+        last = torch.arange(len(lengths), device=lengths.device)
+        h_T = states[last, lengths - 1]  # (B, H)
         s = functional.relu(self.hidden(h_T))  # (B, M)
         z: Tensor = self.output(s)  # Eq. 1
         return z
 
-    def forward(self, words: Tensor, lengths: Tensor, dropout: Generator | None = None) -> Tensor:
-        """Logits z (B, Y) of words (B, T). B: documents, T: longest, Y: classes."""
-        return self.classify(self.embed(words, dropout), lengths)
+    @torch.no_grad()
+    def take_over(self, model: LanguageModel) -> None:
+        """Copy a language model's embeddings, and, where it reads as we do, its LSTM, bit for bit."""
+        self.embedding.weight.copy_(model.embedding.weight)
+        if self.features is None:
+            self.lstm.load_state_dict(model.reader(0).lstms[0].state_dict())
+        else:
+            self.features.take_over(model)

@@ -1,4 +1,4 @@
-"""mein bench encode, mein bench memory: JSON for programs, a short table on stderr for people."""
+"""mein bench: JSON for programs, a short table on stderr for people."""
 
 import json
 from collections.abc import Sequence
@@ -9,11 +9,13 @@ from rich import box
 from rich.table import Table
 
 from mein.bench.encode import bench_encode
+from mein.bench.experts import Sizes, bench_experts
 from mein.bench.imitation import bench_imitation
 from mein.bench.memory import bench_memory
 from mein.data.demo import demo_corpus
 from mein.data.readers import ColumnsConfig, read_documents
 from mein.files import write_atomically
+from mein.inference import choose_device
 from mein.shell.console import open_console
 
 DOCUMENTS = 100_000  # of the embedded corpus: enough that the start of workers does not count
@@ -47,6 +49,18 @@ def run_memory(document_counts: Sequence[int], workers: int, out: Path | None) -
     for name in ("encode", "stage_2"):
         shown = (f"{peak['peak_megabytes']:,.0f}" for peak in figures[name])
         table.add_row(name.replace("_", " "), *shown, f"{figures['growth'][name]:.2f}")
+    _deliver(figures, out, table)
+
+
+def run_experts(device: str, sizes: dict[str, int], out: Path | None) -> None:
+    """Measure how fast experts train and label."""
+    figures = bench_experts(Sizes(**sizes), choose_device(device))
+    table = _table("tokens/s", "ours", "plain float32", "ours / plain")
+    for name, found in figures["training"].items():
+        rates = (f"{found[f'{who}_tokens_per_second']['median']:,.0f}" for who in ("ours", "plain"))
+        table.add_row(name, *rates, f"{found['ratio']['median']:.2f}")
+    table.add_row("labelling", f"{figures['labelling']['tokens_per_second']['median']:,.0f}", "", "")
+    table.add_row("share of waiting", f"{figures['waiting']['median']:.1%}", "", "")
     _deliver(figures, out, table)
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 from rich.console import Console
 
-from mein.config import Config, as_toml, load_config
+from mein.config import Config, load_config
+from mein.config_file import as_toml
 from mein.data.corpus import Corpus, corpus_of_files, source_of_lists
 from mein.data.demo import demo_corpus
 from mein.errors import ConfigError, RunError
@@ -14,8 +15,8 @@ from mein.evaluation.table import Row, headline, render
 from mein.files import write_atomically
 from mein.inference import choose_device
 from mein.judge import train_and_judge
+from mein.labeled import read_labeled
 from mein.model import Model, load_model
-from mein.prepare import read_labeled
 from mein.progress import Terminal
 from mein.shell.console import open_console, say
 from mein.shell.seeds import show_seeds
@@ -27,7 +28,7 @@ Settings = tuple[str | None, Path | None, dict[str, Any]]  # preset, config file
 def run_demo(out: Path, seed: int, resume: bool) -> None:
     """Train on the embedded corpus and show the table."""
     config = load_config("small", overrides={"seed": seed})
-    _refuse_resuming_nothing(out, resume)
+    refuse_resuming_nothing(out, resume)
     texts = demo_corpus(seed)
     corpus = Corpus(
         labeled=source_of_lists(texts.labeled_texts, texts.labeled_labels),
@@ -52,7 +53,7 @@ def run_training(paths: Paths, out: Path, settings: Settings, seeds: int, resume
     preset, file, overrides = settings
     config = load_config(preset, file, overrides)
     corpus = corpus_of_files(*paths, config.columns)
-    _refuse_resuming_nothing(out, resume)
+    refuse_resuming_nothing(out, resume)
     check_sources(config, corpus)
     if seeds == 1:
         _train(config, corpus, out, resume, console)
@@ -84,7 +85,8 @@ def check_sources(config: Config, corpus: Corpus) -> None:
         labels.refuse_unseen(counts, corpus.names["test"])
 
 
-def _refuse_resuming_nothing(out: Path, resume: bool) -> None:
+def refuse_resuming_nothing(out: Path, resume: bool) -> None:
+    """Say so where there is no run to go on with."""
     if resume and not out.exists():
         raise RunError(f"There is no run in {out} to resume: leave --resume out to start one.")
 

@@ -9,10 +9,12 @@ from rich.text import Text
 
 from mein.data.corpus import read_all
 from mein.data.readers import ColumnsConfig, read_documents
+from mein.data.teacher import Teacher, TeacherTable
+from mein.errors import RunError
 from mein.evaluation.table import compare, headline, render
 from mein.explain import Explanation, explain
 from mein.judge import as_plain, log_probs_of_all
-from mein.model import load_model
+from mein.model import load_model, read_config, read_labels
 from mein.predict import predict_file
 from mein.progress import Terminal
 from mein.shell.console import open_console, say
@@ -20,15 +22,20 @@ from mein.training.folder import RunFolder
 
 
 def evaluate_run(
-    path: Path, documents: str, text_column: str | None, label_column: str | None, as_json: bool
+    path: Path,
+    documents: str,
+    columns_named: tuple[str | None, str | None],
+    teacher_file: str | None,
+    as_json: bool,
 ) -> None:
     """Judge every system of a run on labelled documents."""
-    model = load_model(path)
+    teacher = _teacher(path, teacher_file)
+    model = load_model(path, teacher=teacher)
     config = model.config
-    columns = _columns(config.columns, text_column, label_column)
+    columns = _columns(config.columns, *columns_named)
     texts, values = read_all(lambda: read_documents(documents, columns, labeled=True))
     ids = model.labels.encode(values, documents)
-    rows = compare(ids, log_probs_of_all(RunFolder(path), config, texts), seed=config.seed)
+    rows = compare(ids, log_probs_of_all(RunFolder(path), config, texts, teacher), seed=config.seed)
     if as_json:
         print(json.dumps([as_plain(row) for row in rows], indent=1))
         return
@@ -37,12 +44,30 @@ def evaluate_run(
     say(console, headline(rows), "bold")
 
 
-def predict_documents(path: Path, documents: str, out: Path, text_column: str | None) -> None:
+def predict_documents(
+    path: Path,
+    documents: str,
+    out: Path,
+    text_column: str | None,
+    teacher_file: str | None,
+    imitators_only: bool,
+) -> None:
     """Label a file."""
-    console, model = open_console(), load_model(path)
+    console, model = open_console(), load_model(path, teacher=_teacher(path, teacher_file))
     column = _columns(model.config.columns, text_column, None).text
-    count = predict_file(model, documents, out, column, Terminal(console))
+    if imitators_only and not len(model.gates):
+        raise RunError(f"The run in {path} has no imitators: leave --imitators-only out.")
+    predict = model.imitator_log_probs if imitators_only else model.log_probs
+    count = predict_file(model, documents, out, column, Terminal(console), predict)
     say(console, f"Labelled {count:,} documents in {out}.")
+
+
+def _teacher(path: Path, file: str | None) -> Teacher | None:
+    """The teacher's words on other documents than those of the run, where a file with them is given."""
+    if file is None:
+        return None
+    config, labels = read_config(RunFolder(path)), read_labels(RunFolder(path))[0]
+    return TeacherTable(file, config.columns, labels.classes)
 
 
 def _columns(of_run: ColumnsConfig, text: str | None, label: str | None) -> ColumnsConfig:

@@ -14,7 +14,7 @@ BUCKET_BATCHES = 50  # documents are sorted by length inside runs of this many b
 
 @dataclass(frozen=True)
 class WordBatch:
-    """Documents for an expert: `words` (B, T), padded with 0 at the end; `lengths` (B,), on the CPU."""
+    """Documents for an expert: `words` (B, T), padded with 0 at the end; `lengths` (B,)."""
 
     words: Tensor
     lengths: Tensor
@@ -36,9 +36,18 @@ class PieceBatch:
 def pad_words(words: Ragged, device: torch.device) -> WordBatch:
     """Pad documents, each of one word or more, with zeros to the longest."""
     lengths = words.lengths.astype(np.int64)
-    padded = np.zeros((len(words), int(lengths.max())), dtype=np.int64)
+    kind = np.int64 if words.values.dtype.kind == "i" else np.float32
+    padded = np.zeros((len(words), int(lengths.max())), dtype=kind)
     padded[np.arange(padded.shape[1]) < lengths[:, None]] = words.values[words.offsets[0] : words.offsets[-1]]
-    return WordBatch(torch.from_numpy(padded).to(device), torch.from_numpy(lengths))
+    return WordBatch(to_device(padded, device), to_device(lengths, device))
+
+
+def to_device(array: np.ndarray, device: torch.device) -> Tensor:
+    """The array on a device; towards a GPU from pinned memory, so that nobody waits for the copy."""
+    tensor = torch.from_numpy(array)
+    if device.type != "cuda":
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 def pack_pieces(pieces: Ragged, gap: int, device: torch.device) -> PieceBatch:
@@ -55,8 +64,7 @@ def pack_pieces(pieces: Ragged, gap: int, device: torch.device) -> PieceBatch:
     document = np.full(len(stream), B, dtype=np.int64)
     stream[position] = pieces.values[pieces.offsets[0] : pieces.offsets[-1]]
     document[position] = row
-    as_tensor = (torch.from_numpy(a).to(device) for a in (stream, document, pieces.lengths))
-    return PieceBatch(*as_tensor)
+    return PieceBatch(*(to_device(array, device) for array in (stream, document, pieces.lengths)))
 
 
 def bucketed(lengths: np.ndarray, batch_size: int, order: np.ndarray) -> list[np.ndarray]:

@@ -4,6 +4,7 @@ import hashlib
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -16,28 +17,44 @@ TABLE_TOKENS = 50_000  # about 15 MB; with more distinct tokens than this, begin
 END_TOKEN, END_ROW = "", 0  # no tokeniser yields an empty token
 
 
+class Reader(Protocol):
+    """What an expert of other make reads of each text: a row of its own numbers."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal for two readers only if they read alike."""
+
+    def __call__(self, texts: Sequence[str]) -> Ragged:
+        """A row for each text."""
+
+
 class Encoder:
     """Turns texts into word numbers for experts and piece numbers for imitators.
 
     The pieces of a text are those of `" ".join(tokenize(text))`. Since no piece spans a space, each
     distinct token is cut and looked up once and then remembered: that is what makes this fast.
     Pickling leaves the remembered tokens behind. Threads may share an encoder; they take turns.
+    With a `reader`, experts read what it makes of the text instead of words.
     """
 
-    def __init__(self, words_config: WordsConfig, words: Words, pieces: Pieces) -> None:
+    def __init__(
+        self, words_config: WordsConfig, words: Words, pieces: Pieces, reader: Reader | None = None
+    ) -> None:
         self.words_config = words_config
         self.words = words
         self.pieces = pieces
+        self.reader = reader
         self._table = TokenTable(words, pieces)
         self._turn = threading.Lock()
 
-    def __reduce__(self) -> tuple[type["Encoder"], tuple[WordsConfig, Words, Pieces]]:
-        return Encoder, (self.words_config, self.words, self.pieces)
+    def __reduce__(self) -> tuple[type["Encoder"], tuple[Any, ...]]:
+        return Encoder, (self.words_config, self.words, self.pieces, self.reader)
 
     @cached_property
     def fingerprint(self) -> str:
         """Equal for two encoders only if they encode alike."""
-        words = "\n".join([self.words_config.model_dump_json(), *self.words.words])
+        readers = [] if self.reader is None else [self.reader.fingerprint]
+        words = "\n".join([self.words_config.model_dump_json(), *self.words.words, *readers])
         return hashlib.blake2b(words.encode("utf-8") + self.pieces.model, digest_size=16).hexdigest()
 
     def encode(self, texts: Sequence[str]) -> tuple[list[list[int]], list[list[int]]]:
@@ -46,7 +63,15 @@ class Encoder:
         return words.to_lists(), pieces.to_lists()
 
     def encode_ragged(self, texts: Sequence[str]) -> tuple[Ragged, Ragged]:
-        """The word numbers and the piece numbers of each text, end to end in int32 arrays."""
+        """What the expert reads and the piece numbers of each text, end to end in arrays."""
+        words, pieces = self._encode(texts)
+        return (words if self.reader is None else self.reader(texts)), pieces
+
+    def pieces_of(self, texts: Sequence[str]) -> Ragged:
+        """The piece numbers of each text alone."""
+        return self._encode(texts)[1]
+
+    def _encode(self, texts: Sequence[str]) -> tuple[Ragged, Ragged]:
         with self._turn:
             parts = [self._encode_batch(batch) for batch in _batches(texts)]
         return concatenate(words for words, _ in parts), concatenate(pieces for _, pieces in parts)

@@ -85,7 +85,8 @@ def _from_ragged(rows: Ragged) -> pa.Array:
     is_large = len(rows.values) > LIST_LIMIT
     list_array = pa.LargeListArray if is_large else pa.ListArray
     offsets = rows.offsets.astype(np.int64 if is_large else np.int32)
-    return list_array.from_arrays(pa.array(offsets), pa.array(rows.values.astype(np.int32, copy=False)))
+    kind = np.float32 if rows.values.dtype.kind == "f" else np.int32
+    return list_array.from_arrays(pa.array(offsets), pa.array(rows.values.astype(kind, copy=False)))
 
 
 def _from_array(array: np.ndarray) -> pa.Array:

@@ -134,7 +134,7 @@ def write_store(
                 yield job
 
     try:
-        run_jobs(encoder, missing(), workers)
+        run_jobs(encoder, missing(), workers if encoder.reader is None else 1)
     finally:
         _remove_temporaries(path)  # of workers that were ended in mid-write
     _finish(path, lengths, encoder)

@@ -1,21 +1,25 @@
 """The one training loop: steps, clipping, decay, dev selection, early stopping, checkpoints, metrics."""
 
+import math
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Annotated
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from mein.errors import RunError
 from mein.progress import Reporter
 from mein.settings import Settings
-from mein.training.checkpoint import load_tensors, save_tensors
 from mein.training.folder import RunFolder
+from mein.training.standing import Stage, Standing, copy_into, restore_standing, save_standing
+
+NOTE_SECONDS = 0.5
 
 
 class OptimizationConfig(Settings):
@@ -33,38 +37,6 @@ class OptimizationConfig(Settings):
     """Whether the learning rate also falls linearly to zero at the last epoch's end."""
     clip: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] | None = 5.0
     """Largest norm of the gradient over all parameters; none does not clip."""
-
-
-@dataclass(frozen=True)
-class Stage:
-    """What a stage hands to the loop. Exactly `parameters` are trained; nothing else moves."""
-
-    name: str
-    parameters: Mapping[str, nn.Parameter]
-    documents: int
-    """Documents in an epoch."""
-    plan: Callable[[int], Iterator[np.ndarray]]
-    """The batches of an epoch, as rows; the same for the same epoch, always."""
-    loss: Callable[[np.ndarray, int], Tensor]
-    """The loss of one planned batch at one step; its randomness comes from the step's number."""
-    score: Callable[[], dict[str, float]]
-    """What is measured after an epoch; the first value decides, the second breaks ties; less is better."""
-    min_gain: float = 0.0
-    """By how much the first value must fall below its start for the start to be left."""
-
-
-@dataclass
-class Standing:
-    """Where a stage stands, to the batch."""
-
-    epoch: int = 0
-    batch: int = 0
-    documents: int = 0
-    step: int = 0
-    loss_sum: float = 0.0
-    best_epoch: int = 0
-    best_score: dict[str, float] = field(default_factory=dict)
-    lines: int = 0
 
 
 @dataclass(frozen=True)
@@ -91,10 +63,10 @@ def train(stage: Stage, config: OptimizationConfig, runtime: Runtime) -> Outcome
     Epoch 0, the weights as they came, is a candidate. After a kill the stage goes on where its
     last checkpoint stood.
     """
-    optimizer = torch.optim.Adam(list(stage.parameters.values()), lr=config.learning_rate)
+    optimizer = torch.optim.Adam(list(stage.parameters.values()), lr=config.learning_rate, fused=True)
     path = runtime.folder / f"{stage.name}.checkpoint.safetensors"
     if path.exists():
-        standing, best = _restore(path, stage, optimizer)
+        standing, best = restore_standing(path, stage, optimizer)
         runtime.folder.rewind(stage.name, standing.lines)
     else:
         runtime.folder.rewind(stage.name, 0)
@@ -104,8 +76,8 @@ def train(stage: Stage, config: OptimizationConfig, runtime: Runtime) -> Outcome
         started = time.monotonic()
         _run_epoch(stage, standing, best, config, optimizer, runtime)
         best = _judge(stage, standing, best, runtime, seconds=time.monotonic() - started)
-        _save(path, stage, standing, best, optimizer)
-    _copy_into(stage.parameters, best)
+        save_standing(path, stage, standing, best, optimizer)
+    copy_into(stage.parameters, best)
     return Outcome(standing.best_epoch, standing.best_score, standing.epoch)
 
 
@@ -121,41 +93,89 @@ def _run_epoch(
     optimizer: torch.optim.Optimizer,
     runtime: Runtime,
 ) -> None:
-    last_saved = time.monotonic()
     path = runtime.folder / f"{stage.name}.checkpoint.safetensors"
     name = f"{stage.name} {standing.epoch + 1}/{config.epochs}"
+    if stage.begin is not None and standing.batch == 0:
+        stage.begin(standing.epoch)
+    losses = Losses(standing)
+    last_saved = time.monotonic()
     with runtime.reporter.task(name, stage.documents, standing.documents) as task:
-        for i, rows in enumerate(stage.plan(standing.epoch)):
-            if i < standing.batch:
-                continue
-            loss = _step(stage, rows, standing, config, optimizer)
+        left = islice(stage.plan(standing.epoch), standing.batch, None)
+        for rows, batch in fetched(left, stage.fetch):
+            loss = take_step(stage, batch, standing, config, optimizer)
             standing.batch += 1
             standing.documents += len(rows)
             standing.step += 1
-            standing.loss_sum += loss * len(rows)
-            task.advance(len(rows), f"loss {standing.loss_sum / standing.documents:.4g}")
+            losses.add(loss, len(rows))
+            task.advance(len(rows), losses.note())
             if time.monotonic() - last_saved >= runtime.checkpoint_seconds:
-                _save(path, stage, standing, best, optimizer)
+                losses.settle()
+                save_standing(path, stage, standing, best, optimizer)
                 last_saved = time.monotonic()
+    losses.settle()
     standing.epoch += 1
 
 
-def _step(
+def fetched(
+    plan: Iterable[np.ndarray], fetch: Callable[[np.ndarray], Any]
+) -> Iterator[tuple[np.ndarray, Any]]:
+    """Each planned batch with what was fetched for it while the one before was at work."""
+    with ThreadPoolExecutor(1, "fetch") as thread:
+        waiting: deque[tuple[np.ndarray, Future[Any]]] = deque()
+        for rows in plan:
+            waiting.append((rows, thread.submit(fetch, rows)))
+            if len(waiting) > 1:
+                ready, future = waiting.popleft()
+                yield ready, future.result()
+        for ready, future in waiting:
+            yield ready, future.result()
+
+
+class Losses:
+    """The losses of an epoch, fetched from the device now and then: to ask after each step would stall it."""
+
+    def __init__(self, standing: Standing) -> None:
+        self.standing = standing
+        self.pending: list[Tensor] = []
+        self.settled = -math.inf
+        self.shown = ""
+
+    def add(self, loss: Tensor, documents: int) -> None:
+        """Take in the mean loss of so many documents."""
+        self.pending.append(loss.double() * documents)
+
+    def settle(self) -> None:
+        """Bring the sum up to date, one loss after another, so that it does not depend on the clock."""
+        if self.pending:
+            for value in torch.stack(self.pending).tolist():
+                self.standing.loss_sum += value
+        self.pending, self.settled = [], time.monotonic()
+
+    def note(self) -> str:
+        """The mean so far, as it was half a second ago at worst."""
+        if time.monotonic() - self.settled > NOTE_SECONDS:
+            self.settle()
+            self.shown = f"loss {self.standing.loss_sum / self.standing.documents:.4g}"
+        return self.shown
+
+
+def take_step(
     stage: Stage,
-    rows: np.ndarray,
+    batch: Any,
     standing: Standing,
     config: OptimizationConfig,
     optimizer: torch.optim.Optimizer,
-) -> float:
+) -> Tensor:
+    """One step of Adam; the loss of the batch, still on its device."""
     for group in optimizer.param_groups:
         group["lr"] = learning_rate(config, standing, stage.documents)
     optimizer.zero_grad(set_to_none=True)
-    loss = stage.loss(rows, standing.step)
+    loss = stage.loss(batch, standing.step)
     loss.backward()  # type: ignore[no-untyped-call]
     if config.clip is not None:
         nn.utils.clip_grad_norm_(list(stage.parameters.values()), config.clip)
     optimizer.step()
-    return loss.item()
+    return loss.detach()
 
 
 def learning_rate(config: OptimizationConfig, standing: Standing, documents: int) -> float:
@@ -194,52 +214,3 @@ def _is_better(stage: Stage, standing: Standing, measured: dict[str, float]) -> 
 
 def _rank(measured: dict[str, float]) -> tuple[float, ...]:
     return tuple(measured.values())[:2]
-
-
-def _save(
-    path: Path,
-    stage: Stage,
-    standing: Standing,
-    best: dict[str, Tensor],
-    optimizer: torch.optim.Optimizer,
-) -> None:
-    tensors: dict[str, Tensor] = {f"best.{name}": tensor for name, tensor in best.items()}
-    for name, parameter in stage.parameters.items():
-        tensors[f"now.{name}"] = parameter
-        for key, value in optimizer.state[parameter].items():
-            tensors[f"{key}.{name}"] = value
-    save_tensors(path, tensors, asdict(standing))
-
-
-def _restore(
-    path: Path, stage: Stage, optimizer: torch.optim.Optimizer
-) -> tuple[Standing, dict[str, Tensor]]:
-    tensors, facts = load_tensors(path)
-    _check_shapes(path, stage, tensors)
-    standing = Standing(**facts)
-    devices = {name: p.device for name, p in stage.parameters.items()}
-    _copy_into(stage.parameters, {name: tensors[f"now.{name}"] for name in devices})
-    for name, parameter in stage.parameters.items():
-        for key in ("step", "exp_avg", "exp_avg_sq"):
-            if f"{key}.{name}" in tensors:
-                value = tensors[f"{key}.{name}"]
-                on = value if key == "step" else value.to(parameter.device)
-                optimizer.state[parameter][key] = on
-    return standing, {name: tensors[f"best.{name}"].to(devices[name]) for name in devices}
-
-
-def _check_shapes(path: Path, stage: Stage, tensors: Mapping[str, Tensor]) -> None:
-    """Refuse another network's checkpoint; subtle: copying alone would broadcast some of them."""
-    wanted = {f"now.{name}": p.shape for name, p in stage.parameters.items()}
-    found = {name: tensor.shape for name, tensor in tensors.items() if name.startswith("now.")}
-    if found != wanted:
-        raise RunError(
-            f"{path} belongs to another network than the one in training: "
-            "remove it and resume; the stage then starts again."
-        )
-
-
-@torch.no_grad()
-def _copy_into(parameters: Mapping[str, nn.Parameter], values: Mapping[str, Tensor]) -> None:
-    for name, parameter in parameters.items():
-        parameter.copy_(values[name])

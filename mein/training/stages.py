@@ -12,19 +12,21 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
-from mein.experts.lstm import LSTMExpert
-from mein.imitators.reference import Imitators, average_windows, imitation_loss
-from mein.inference import BATCH_TOKENS, device_of, expert_logits, fast_precision, imitator_alpha
-from mein.mixture import Gates, MixtureConfig, mix, supervised_loss
+from mein.experts.base import Expert
+from mein.imitators.reference import Imitators, imitation_loss
+from mein.inference import device_of, expert_logits, fast_precision
+from mein.mixture import Gates, MixtureConfig, mix
 from mein.progress import Reporter
-from mein.seeds import derive_seed, numpy_generator
-from mein.text.batches import bucketed, by_tokens, pack_pieces, pad_words
+from mein.seeds import numpy_generator
+from mein.text.batches import PieceBatch, bucketed, by_tokens, pack_pieces, pad_words, to_device
 from mein.text.ragged import Ragged
 from mein.text.store import Store
-from mein.training.loop import OptimizationConfig, Outcome, Runtime, Stage, train
+from mein.training.loop import OptimizationConfig, Outcome, Runtime, train
+from mein.training.objectives import Labelled, Objective, Randomness, neighbors_of_epochs, objective_loss
+from mein.training.scores import EXPERT_COLUMN, imitation_scores, supervised_scores
+from mein.training.standing import Stage
 
 EPOCH_STEPS, SMALLEST_BATCH, LARGEST_BATCH = 500, 512, 8_192  # pieces in a batch of stage 2
-EXPERT_COLUMN = "expert"  # p(y | X, Theta'), beside each shard of the unlabelled store
 
 
 class SupervisedConfig(OptimizationConfig):
@@ -73,19 +75,20 @@ class LabeledPart:
 
 
 def train_expert(
-    expert: LSTMExpert,
+    expert: Expert,
     train_part: LabeledPart,
     dev_part: LabeledPart,
     config: SupervisedConfig,
+    objective: Objective,
     runtime: Runtime,
     seed: int,
 ) -> Outcome:
     """Theta' = argmin L_s: the first line. It is the third with every lambda at -inf."""
     no_gates = Gates(MixtureConfig(), 0).to(device_of(expert))
-    return fine_tune("expert", expert, no_gates, train_part, dev_part, config, runtime, seed)
+    return fine_tune("expert", expert, no_gates, train_part, dev_part, config, objective, runtime, seed)
 
 
-def label_documents(expert: LSTMExpert, stores: Sequence[Store], reporter: Reporter) -> None:
+def label_documents(expert: Expert, stores: Sequence[Store], reporter: Reporter) -> None:
     """Write p(y | X, Theta') beside every shard that lacks it: soft, without dropout, once."""
     with reporter.task("labelling", sum(len(store) for store in stores)) as task:
         for store in stores:
@@ -110,7 +113,7 @@ def train_imitators(
     tokens = _batch_tokens(unlabeled) if config.batch_tokens is None else config.batch_tokens
     starts = np.concatenate([[0], np.cumsum(unlabeled.shard_lengths)])
 
-    @lru_cache(maxsize=1)
+    @lru_cache(maxsize=2)
     def shard_arrays(shard: int) -> tuple[Ragged, np.ndarray]:
         return unlabeled.pieces(shard), unlabeled.column(EXPERT_COLUMN, shard)
 
@@ -121,12 +124,14 @@ def train_imitators(
             for rows in by_tokens(lengths, order, tokens, config.batch_documents):
                 yield rows + starts[shard]
 
-    def loss(rows: np.ndarray, step: int) -> Tensor:
+    def fetch(rows: np.ndarray) -> tuple[PieceBatch, Tensor]:
         shard = int(np.searchsorted(starts, rows[0], side="right")) - 1
         pieces, probs = shard_arrays(shard)
         local = rows - starts[shard]
-        batch = pack_pieces(pieces.take(local), imitators.gap, device)
-        expert_probs = torch.from_numpy(probs[local]).to(device)
+        return pack_pieces(pieces.take(local), imitators.gap, device), to_device(probs[local], device)
+
+    def loss(fetched: tuple[PieceBatch, Tensor], step: int) -> Tensor:
+        batch, expert_probs = fetched
         with fast_precision(device):
             log_probs = imitators(batch.pieces)
         return imitation_loss(expert_probs, log_probs.float(), batch.document)
@@ -135,16 +140,17 @@ def train_imitators(
         return imitation_scores(imitators, held_out)
 
     named = dict(imitators.named_parameters())
-    return train(Stage("imitators", named, len(unlabeled), plan, loss, score), config, runtime)
+    return train(Stage("imitators", named, len(unlabeled), plan, fetch, loss, score), config, runtime)
 
 
 def fine_tune(
     name: str,
-    expert: LSTMExpert,
+    expert: Expert,
     gates: Gates,
     train_part: LabeledPart,
     dev_part: LabeledPart,
     config: SupervisedConfig,
+    objective: Objective,
     runtime: Runtime,
     seed: int,
 ) -> Outcome:
@@ -158,13 +164,12 @@ def fine_tune(
         order = numpy_generator(seed, "order", name, epoch).permutation(len(train_part))
         yield from bucketed(train_part.words.lengths, config.batch_documents, order)
 
-    def loss(rows: np.ndarray, step: int) -> Tensor:
-        batch = pad_words(train_part.words.take(rows), device)
-        dropout = torch.Generator(device).manual_seed(derive_seed(seed, "dropout", name, step))
-        with fast_precision(device):
-            z = expert(batch.words, batch.lengths, dropout).float()
-        logits = mix(z, alpha[:, rows], gates())
-        return supervised_loss(logits, labels[rows], weights[rows])
+    def fetch(rows: np.ndarray) -> Labelled:
+        batch, at = pad_words(train_part.words.take(rows), device), to_device(rows, device)
+        return Labelled(batch, alpha[:, at], labels[at], weights[at])
+
+    def loss(batch: Labelled, step: int) -> Tensor:
+        return objective_loss(expert, gates(), batch, objective, Randomness(seed, name, step))
 
     @torch.no_grad()
     def score() -> dict[str, float]:
@@ -177,14 +182,9 @@ def fine_tune(
     if min_gain is None:
         error = score()["dev_error"]
         min_gain = math.sqrt(error * (100.0 - error) / len(dev_part))
-    return train(Stage(name, trained, len(train_part), plan, loss, score, min_gain), config, runtime)
-
-
-def supervised_scores(logits: Tensor, labels: np.ndarray) -> dict[str, float]:
-    """Error (in %) decides between epochs, log-loss breaks ties."""
-    y = torch.from_numpy(labels)
-    error = 100.0 * (logits.argmax(dim=1) != y).double().mean().item()
-    return {"dev_error": error, "dev_log_loss": functional.cross_entropy(logits.double(), y).item()}
+    begin, carried = neighbors_of_epochs(expert, train_part.words, objective)
+    stage = Stage(name, trained, len(train_part), plan, fetch, loss, score, min_gain, begin, carried)
+    return train(stage, config, runtime)
 
 
 def _batch_tokens(unlabeled: Store) -> int:
@@ -193,47 +193,5 @@ def _batch_tokens(unlabeled: Store) -> int:
     return int(np.clip(total / EPOCH_STEPS, SMALLEST_BATCH, LARGEST_BATCH))
 
 
-@torch.no_grad()
-def center_evidence(imitators: Imitators, held_out: Store) -> None:
-    """Set the imitators' offset to their mean alpha over documents that they did not learn from."""
-    classes = imitators.offset.shape[1]
-    shards = range(held_out.shard_count)
-    alpha = [imitator_alpha(imitators, held_out.pieces(shard), classes) for shard in shards]
-    mean = np.concatenate(alpha, axis=1).mean(axis=1, dtype=np.float64)
-    imitators.offset += torch.from_numpy(mean).to(imitators.offset)
-
-
-@torch.no_grad()
-def imitation_scores(imitators: Imitators, held_out: Store) -> dict[str, float]:
-    """How well the imitators follow the expert on text that they did not learn from.
-
-    document_loss: the cross-entropy of softmax(s sum_i alpha_i), centred, against the expert, at the
-    best scale s: whether alpha ranks documents as the expert does, which is what the mixture uses.
-    kl: the mean over positions and imitators, which is what stage 2 minimises.
-    """
-    device = device_of(imitators)
-    evidence, targets, kl, positions = [], [], 0.0, 0
-    for shard in range(held_out.shard_count):
-        pieces, probs = held_out.pieces(shard), held_out.column(EXPERT_COLUMN, shard)
-        for rows in by_tokens(pieces.lengths, np.arange(len(pieces)), BATCH_TOKENS, None):
-            batch = pack_pieces(pieces.take(rows), imitators.gap, device)
-            p = torch.from_numpy(probs[rows]).to(device)
-            log_probs = imitators(batch.pieces)
-            entropy = -(torch.xlogy(p, p).sum(1) * batch.lengths).sum() * len(imitators.windows)
-            kl += (imitation_loss(p, log_probs, batch.document) * len(p) - entropy).item()
-            positions += int(batch.lengths.sum()) * len(imitators.windows)
-            evidence.append(average_windows(log_probs, batch.document, batch.lengths).sum(0).cpu())
-            targets.append(p.cpu())
-    together = torch.cat(evidence).double()
-    loss = _best_scaled_loss(together - together.mean(0), torch.cat(targets).double())
-    return {"document_loss": loss, "kl": kl / max(1, positions)}
-
-
-def _best_scaled_loss(evidence: Tensor, targets: Tensor) -> float:
-    scales = 2.0 ** np.arange(-2.0, 7.5, 0.5)
-    losses = [-(targets * torch.log_softmax(s * evidence, 1)).sum(1).mean().item() for s in scales]
-    return min(losses)
-
-
 def _prefixed(prefix: str, module: nn.Module) -> dict[str, nn.Parameter]:
-    return {f"{prefix}.{name}": p for name, p in module.named_parameters() if p.numel()}
+    return {f"{prefix}.{name}": p for name, p in module.named_parameters() if p.numel() and p.requires_grad}

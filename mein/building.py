@@ -1,0 +1,142 @@
+"""The networks of a run, made from its configuration: plain functions, one `match`."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from mein.config import Config
+from mein.data.labels import Label
+from mein.data.teacher import Teacher, TeacherTable, checked
+from mein.errors import ConfigError, RunError
+from mein.experts.base import Expert
+from mein.experts.elmo import ElmoFeatures
+from mein.experts.language_model import LanguageModel
+from mein.experts.lstm import LSTMExpert
+from mein.experts.soft_labels import LEAST_PROBABILITY, TeacherExpert
+from mein.experts.transformer import LinearExpert
+from mein.hub import FrozenFeatures, HubTokenizer, fetch, load_transformer
+from mein.imitators.reference import Imitators
+from mein.text.encoder import Encoder, Reader
+from mein.text.ragged import Ragged
+from mein.text.words import Words
+from mein.training.folder import RunFolder
+
+SHARED_SETTINGS = {  # a language model and the expert that takes it over must agree on them
+    "words": ("tokenizer", "lowercase", "max_length"),
+    "expert": ("embedding_dim", "hidden_dim", "normalizes_embeddings"),
+}
+HUB = "hub"  # the folder of a run with the transformer, or the encoder, that it started from
+
+
+def build_expert(config: Config, folder: RunFolder, encoder: Encoder, classes: int) -> Expert:
+    """The expert of a run, before it has learned anything from labels."""
+    settings = config.expert
+    match settings.kind:
+        case "transformer":
+            return load_transformer(folder / HUB, classes, config.seed)
+        case "frozen":
+            assert isinstance(encoder.reader, FrozenFeatures)
+            return LinearExpert(encoder.reader.size, classes)
+        case "teacher":
+            return TeacherExpert(classes)
+    features = None
+    if settings.kind == "elmo-lstm":
+        features = ElmoFeatures(build_language_model(config, encoder.words))
+    frequencies = word_frequencies(config, encoder.words)
+    return LSTMExpert(settings, encoder.words.size, classes, frequencies, features)
+
+
+def build_language_model(config: Config, words: Words) -> LanguageModel:
+    """The language model whose weights the expert of a run takes over."""
+    settings = config.expert
+    return LanguageModel(
+        settings.embedding_dim,
+        settings.hidden_dim,
+        words.size,
+        word_frequencies(config, words),
+        is_bidirectional=settings.kind == "elmo-lstm",
+    )
+
+
+def word_frequencies(config: Config, words: Words) -> torch.Tensor | None:
+    """How often each word occurs (V,), where embeddings are normalised by it."""
+    return torch.from_numpy(words.counts.astype(np.float32)) if config.expert.is_normalized else None
+
+
+def build_imitators(config: Config, pieces: int, classes: int, is_taught: bool) -> Imitators:
+    """The imitators of a run; none where there was no unlabelled text to teach them."""
+    settings = config.imitators if is_taught else config.imitators.model_copy(update={"windows": ()})
+    return Imitators(settings, pieces, classes)
+
+
+class TeacherReader:
+    """What the teacher says of each text, as log-probabilities; a table is opened when first asked."""
+
+    def __init__(self, config: Config, classes: Sequence[Label], teacher: Teacher | None) -> None:
+        if teacher is None and config.expert.model is None:
+            raise ConfigError(
+                "expert.kind is 'teacher', but there is none: give --teacher FILE, or teacher= in Python."
+            )
+        self.config = config
+        self.classes = tuple(classes)
+        self.teacher = teacher
+
+    @property
+    def fingerprint(self) -> str:
+        """The name of its files; a function has none."""
+        return "teacher" if self.config.expert.model is None else f"teacher {self.config.expert.model}"
+
+    def __call__(self, texts: Sequence[str]) -> Ragged:
+        """log p (Y numbers) of each text."""
+        if self.teacher is None:
+            assert self.config.expert.model is not None
+            self.teacher = TeacherTable(self.config.expert.model, self.config.columns, self.classes)
+        said = checked(self.teacher(texts), len(texts), len(self.classes), "The teacher")
+        log_p = np.log(np.maximum(said, LEAST_PROBABILITY)).astype(np.float32)
+        return Ragged(log_p.ravel(), np.arange(len(texts) + 1, dtype=np.int64) * len(self.classes))
+
+
+def open_reader(
+    config: Config,
+    folder: RunFolder,
+    classes: Sequence[Label],
+    device: torch.device,
+    teacher: Teacher | None = None,
+) -> Reader | None:
+    """What the expert reads texts with, where it does not read our words."""
+    settings = config.expert
+    if settings.kind == "teacher":
+        return TeacherReader(config, classes, teacher)
+    if teacher is not None:
+        raise ConfigError(f"A teacher was given, but expert.kind is {settings.kind!r}: set it to teacher.")
+    if settings.reads_words:
+        return None
+    if not (folder / HUB).exists():
+        assert settings.model is not None
+        fetch(settings.model, folder / HUB, len(classes))
+    if settings.kind == "frozen":
+        return FrozenFeatures(folder / HUB, config.words.max_length, device)
+    return HubTokenizer(folder / HUB, config.words.max_length)
+
+
+def words_of_language_model(config: Config) -> Words | None:
+    """The vocabulary that a pre-trained language model brings along."""
+    if config.expert.language_model is None:
+        return None
+    folder = RunFolder(Path(config.expert.language_model))
+    if not (folder / "language_model.safetensors").exists():
+        raise RunError(
+            f"{folder.path} holds no language model: make one with `mein pretrain --out {folder.path}`."
+        )
+    theirs = folder.read_json("config.json").get("config", {})
+    ours = config.model_dump(mode="json")
+    for section, names in SHARED_SETTINGS.items():
+        for name in names:
+            if theirs.get(section, {}).get(name) != ours[section][name]:
+                raise ConfigError(
+                    f"{section}.{name} is {ours[section][name]!r}, but the language model in {folder.path} "
+                    f"was trained with {theirs.get(section, {}).get(name)!r}: set it to that."
+                )
+    return Words.load(folder / "words.txt")

@@ -1,0 +1,60 @@
+"""mein bench: the commands that measure."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mein.cli_options import TextColumn
+
+bench = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Measure speed and memory, as JSON.")
+Figures = Annotated[Path | None, typer.Option(metavar="FILE", help="Where to put the JSON; else stdout.")]
+Workers = Annotated[int, typer.Option(min=1, metavar="N", help="Processes that encode text.")]
+
+
+@bench.command("encode")
+def bench_encode(
+    documents: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Documents to encode; else the embedded corpus.")
+    ] = None,
+    text_column: TextColumn = None,
+    workers: Workers = 2,
+    repeats: Annotated[int, typer.Option(min=1, metavar="N", help="Runs of ours and of theirs.")] = 5,
+    out: Figures = None,
+) -> None:
+    """Documents a second into the store, beside sentencepiece alone."""
+    from mein.shell.bench import run_encode
+
+    run_encode(documents, text_column, workers, repeats, out)
+
+
+@bench.command("memory")
+def bench_memory(
+    sizes: Annotated[list[int] | None, typer.Argument(metavar="N", hidden=True)] = None,
+    documents: Annotated[
+        list[int], typer.Option(min=1, metavar="N ...", help="Sizes of the corpus, one or more.")
+    ] = [200_000, 2_000_000],  # noqa: B006 - typer reads the default and never changes it
+    workers: Workers = 2,
+    out: Figures = None,
+) -> None:
+    """Peak memory of encoding and of stage 2 at several sizes of corpus."""
+    from mein.shell.bench import run_memory
+
+    run_memory([*documents, *(sizes or [])], workers, out)
+
+
+@bench.command("experts")
+def bench_experts(
+    device: Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda ...")] = "auto",
+    vocabulary: Annotated[int, typer.Option(min=100, metavar="N", help="Words.")] = 87_000,
+    hidden: Annotated[int, typer.Option(min=8, metavar="N", help="The LSTM's size.")] = 1_024,
+    steps: Annotated[int, typer.Option(min=1, metavar="N", help="Steps in a measurement.")] = 30,
+    repeats: Annotated[int, typer.Option(min=1, metavar="N", help="Measurements of ours and theirs.")] = 5,
+    out: Figures = None,
+) -> None:
+    """Tokens a second of LSTM, ADV and VAT beside a plain float32 loop."""
+    from mein.shell.bench import run_experts
+
+    run_experts(
+        device, {"vocabulary": vocabulary, "hidden_dim": hidden, "steps": steps, "repeats": repeats}, out
+    )

@@ -1,0 +1,46 @@
+"""The options that commands of the shell share: one name, one meaning."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Labeled = Annotated[
+    str, typer.Option(metavar="FILE", help="Labelled documents: a file, folder, glob or URL.")
+]
+Unlabeled = Annotated[str | None, typer.Option(metavar="FILE", help="Raw documents, without labels.")]
+Dev = Annotated[
+    str | None, typer.Option(metavar="FILE", help="Labelled documents to choose by; else some are split off.")
+]
+Test = Annotated[
+    str | None, typer.Option(metavar="FILE", help="Labelled documents to judge by, once, at the end.")
+]
+TextColumn = Annotated[
+    str | None, typer.Option(metavar="NAME", help="The column with the text; else guessed.")
+]
+LabelColumn = Annotated[
+    str | None, typer.Option(metavar="NAME", help="The column with the label; else guessed.")
+]
+Preset = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="small (a CPU), full (a GPU), paper ...; else what fits the machine."),
+]
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="FILE", help="A config of `mein init`, or a run's config.json."),
+]
+Set = Annotated[
+    list[str], typer.Option("--set", metavar="KEY=VALUE", help="Such as imitators.windows=[1,2]; repeatable.")
+]
+Seed = Annotated[int | None, typer.Option(metavar="N", help="All randomness comes from it.")]
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
+Out = Annotated[Path, typer.Option(metavar="FOLDER", help="The run folder to make.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with a run that was stopped.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")]
+LanguageModel = Annotated[
+    Path | None, typer.Option("--lm", metavar="FOLDER", help="A language model of `mein pretrain`.")
+]
+TeacherFile = Annotated[
+    str | None,
+    typer.Option("--teacher", metavar="FILE", help="Documents with a teacher's column `probabilities`."),
+]

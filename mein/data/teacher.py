@@ -1,0 +1,119 @@
+"""What a teacher of other make says of each document: its probabilities, as a table or a function."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from mein.data.columns import ColumnsConfig, find_text_column
+from mein.data.labels import Label
+from mein.data.readers import plain_text, read_tables
+from mein.errors import InputError
+
+COLUMN = "probabilities"
+TOLERANCE = 1e-2  # by how much probabilities may miss a sum of 1: some are written with two digits
+
+Teacher = Callable[[Sequence[str]], Any]  # texts -> probabilities (n, Y), columns in the classes' order
+
+
+class TeacherTable:
+    """The probabilities (n, Y) of texts, as read from files with a column `probabilities`.
+
+    A row's entry is a list in the order of the classes, or names the class of each probability:
+    {"neg": 0.2, "pos": 0.8}. Texts are known by a 64-bit hash, so that millions of them fit.
+    """
+
+    def __init__(self, source: str, columns: ColumnsConfig, classes: Sequence[Label]) -> None:
+        self.source = source
+        keys, rows = [np.zeros(0, np.uint64)], [np.zeros((0, len(classes)), np.float32)]
+        for texts, probabilities in _read(source, columns, classes):
+            keys.append(_keys(texts))
+            rows.append(probabilities)
+        found = np.concatenate(keys)
+        self.keys, first = np.unique(found, return_index=True)
+        self.rows = np.concatenate(rows)[first]
+
+    def __call__(self, texts: Sequence[str]) -> np.ndarray:
+        """The probabilities (n, Y) of texts that are all in the table."""
+        wanted = _keys(texts)
+        place = np.minimum(np.searchsorted(self.keys, wanted), max(0, len(self.keys) - 1))
+        missing = np.flatnonzero(self.keys[place] != wanted) if len(self.keys) else np.arange(len(texts))
+        if len(missing):
+            raise InputError(
+                f"The teacher's file {self.source} says nothing of the text {texts[missing[0]][:60]!r}: "
+                "add a row for it, or give a file that has one with --teacher."
+            )
+        found: np.ndarray = self.rows[place]
+        return found
+
+
+def checked(probabilities: Any, texts: int, classes: int, source: str, first: int = 0) -> np.ndarray:
+    """Probabilities (n, Y), float32, each row summing to 1; refuse anything else."""
+    try:
+        found = np.asarray(probabilities, dtype=np.float64)
+    except (TypeError, ValueError) as problem:
+        raise InputError(f"{source} gives something that is no table of numbers: {problem}.") from problem
+    if found.shape != (texts, classes):
+        raise InputError(
+            f"{source} gives probabilities of shape {found.shape} for {texts} texts and {classes} classes: "
+            "give one row for each text and one number for each class."
+        )
+    sums = found.sum(axis=1)
+    wrong = ~(np.isfinite(found).all(axis=1) & (found >= 0).all(axis=1) & (np.abs(sums - 1) <= TOLERANCE))
+    if wrong.any():
+        row = int(np.flatnonzero(wrong)[0])
+        raise InputError(
+            f"{source} row {first + row + 1} gives {found[row].tolist()}: give probabilities that sum to 1."
+        )
+    return np.asarray(found / sums[:, None], np.float32)
+
+
+def _read(
+    source: str, columns: ColumnsConfig, classes: Sequence[Label]
+) -> Iterator[tuple[list[str], np.ndarray]]:
+    done = 0
+    for batch in read_tables(source):
+        names = batch.schema.names
+        text = find_text_column([name for name in names if name != COLUMN], columns.text, source)
+        if COLUMN not in names:
+            raise InputError(f"{source} has no column {COLUMN!r} among {', '.join(names)}: add it.")
+        texts = [
+            plain_text(value, f"{source} row {row}")
+            for row, value in enumerate(batch.column(text).to_pylist(), start=done + 1)
+        ]
+        values = batch.column(COLUMN).to_pylist()
+        rows = [
+            _row(value, classes, f"{source} row {row}") for row, value in enumerate(values, start=done + 1)
+        ]
+        yield texts, checked(rows, len(texts), len(classes), source, done)
+        done += len(texts)
+
+
+def _row(value: Any, classes: Sequence[Label], where: str) -> list[float]:
+    """One entry as a list in the order of the classes; a csv holds it as JSON."""
+    try:
+        value = json.loads(value) if isinstance(value, str) else value
+    except ValueError as problem:
+        raise InputError(f"{where} gives {value!r:.60}: write a JSON list or object of numbers.") from problem
+    if isinstance(value, dict):
+        unknown = set(value) - {str(label) for label in classes}
+        if unknown:
+            raise InputError(
+                f"{where} names the class {sorted(unknown)[0]!r}, which the labels lack: "
+                f"name them {', '.join(map(str, classes))}."
+            )
+        value = [0.0 if value.get(str(label)) is None else value[str(label)] for label in classes]
+    if not isinstance(value, list) or len(value) != len(classes):
+        raise InputError(
+            f"{where} gives {value!r:.60}: give one probability for each of {', '.join(map(str, classes))}."
+        )
+    return [float("nan") if number is None else number for number in value]
+
+
+def _keys(texts: Sequence[str]) -> np.ndarray:
+    digests = (
+        hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest() for text in texts
+    )
+    return np.array([int.from_bytes(digest, "little") for digest in digests], np.uint64)

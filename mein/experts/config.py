@@ -1,0 +1,68 @@
+"""Which expert, how it is trained, and its sizes: the words by which a config chooses."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from mein.settings import Settings
+
+LARGEST_TRANSFORMER_RATE = 1e-3
+
+
+class ExpertConfig(Settings):
+    """The expert; the sizes by default are the paper's."""
+
+    kind: Literal["lstm", "lm-lstm", "elmo-lstm", "transformer", "frozen", "teacher"] = "lstm"
+    """lstm: from scratch; lm-lstm: pre-trained as a language model; elmo-lstm: reads a bidirectional
+    language model's layers; transformer: fine-tuned, of Hugging Face; frozen: a linear layer over an
+    encoder of Hugging Face; teacher: somebody else's probabilities."""
+    training: Literal["plain", "adv", "vat", "ivat"] = "plain"
+    """plain; adv: adversarial; vat: virtual adversarial, uses unlabelled text; ivat: the same towards
+    nearby words."""
+    model: str | None = None
+    """The transformer or encoder: a folder or a name on the hub. The teacher: files with its words on
+    every document, in a column `probabilities` beside the text."""
+    language_model: str | None = None
+    """Folder of a language model made by `mein pretrain` or by another run; none trains one first."""
+    embedding_dim: int = Field(default=256, ge=1)
+    """D, the size of a word's embedding."""
+    hidden_dim: int = Field(default=1024, ge=1)
+    """H, the size of the LSTM's state."""
+    mlp_dim: int = Field(default=30, ge=1)
+    """M, the size of the last hidden layer."""
+    dropout: float = Field(default=0.5, ge=0.0, lt=1.0)
+    """Share of embedding elements set to zero in training."""
+    normalizes_embeddings: bool | None = None
+    """Whether embeddings are brought to mean 0 and variance 1 over running text; none: where they are
+    perturbed or come from a language model."""
+
+    @property
+    def has_language_model(self) -> bool:
+        """Whether it starts from a language model."""
+        return self.kind in ("lm-lstm", "elmo-lstm")
+
+    @property
+    def reads_words(self) -> bool:
+        """Whether it reads our words, rather than what somebody else's network makes of the text."""
+        return self.kind in ("lstm", "lm-lstm", "elmo-lstm")
+
+    @property
+    def is_normalized(self) -> bool:
+        """Whether its embeddings are normalised."""
+        if self.normalizes_embeddings is not None:
+            return self.normalizes_embeddings
+        return self.has_language_model or self.training != "plain"
+
+    def contradiction(self) -> str | None:
+        """What does not go together, in one sentence, if anything."""
+        if self.kind in ("transformer", "frozen") and self.model is None:
+            return f"expert.kind is {self.kind!r} but expert.model is not set: give a folder or a hub name."
+        if self.kind == "frozen" and self.training != "plain":
+            return f"A frozen encoder cannot be trained by {self.training!r}: set expert.training to plain."
+        if self.kind == "teacher" and self.training != "plain":
+            return f"A teacher cannot be trained by {self.training!r}: set expert.training to plain."
+        if self.training == "ivat" and self.kind not in ("lstm", "lm-lstm"):
+            return f"ivat needs embeddings of words, which {self.kind!r} lacks: take vat, or lm-lstm."
+        if self.language_model is not None and not self.has_language_model:
+            return f"A language model is of no use to {self.kind!r}: set expert.kind to lm-lstm."
+        return None

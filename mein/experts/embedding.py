@@ -1,0 +1,53 @@
+"""Embeddings of words, normalised by how often each word occurs, and dropped out."""
+
+import torch
+from torch import Generator, Tensor, nn
+
+VARIANCE_FLOOR = 1e-6  # Miyato's
+
+
+class WordEmbedding(nn.Module):
+    """E x, or (E x - m) / s, where m and s are E's mean and deviation over the words of the corpus.
+
+    With `frequencies` (V,), how often each word occurs, every dimension has mean 0 and variance 1 over
+    running text, so that a perturbation of a given norm means the same whatever E has grown to. The
+    gradient flows through m and s. Padding, word 0, stays zero.
+    """
+
+    def __init__(self, vocabulary_size: int, dim: int, frequencies: Tensor | None = None) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(vocabulary_size, dim))
+        with torch.no_grad():
+            self.weight[0].zero_()
+        self.shares: Tensor | None
+        shares = None if frequencies is None else frequencies / frequencies.sum()
+        self.register_buffer("shares", shares, persistent=False)
+
+    def forward(self, words: Tensor) -> Tensor:
+        """Embeddings (B, T, D) of words (B, T)."""
+        if self.shares is None:
+            return nn.functional.embedding(words, self.weight, padding_idx=0)
+        mean, deviation = self._moments(self.shares)
+        embedded = (nn.functional.embedding(words, self.weight) - mean) / deviation
+        return embedded * (words != 0)[..., None]
+
+    def table(self) -> Tensor:
+        """The embedding of every word (V, D)."""
+        every_word = torch.arange(len(self.weight), device=self.weight.device)
+        return self.forward(every_word)
+
+    def _moments(self, shares: Tensor) -> tuple[Tensor, Tensor]:
+        """m (D,) and s (D,). Sums, not products: autocast would round those to bfloat16."""
+        f = shares.to(self.weight.dtype)[:, None]
+        mean = (f * self.weight).sum(0)
+        variance = (f * (self.weight - mean).square()).sum(0)
+        return mean, (VARIANCE_FLOOR + variance).sqrt()
+
+
+def drop_out(embedded: Tensor, rate: float, dropout: Generator | None) -> Tensor:
+    """A share of the elements set to zero, the others scaled up; without a generator, all as they are."""
+    if dropout is None or rate == 0.0:
+        return embedded
+    keep = 1.0 - rate
+    mask = torch.empty_like(embedded, requires_grad=False).bernoulli_(keep, generator=dropout)
+    return embedded * mask / keep

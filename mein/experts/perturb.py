@@ -1,0 +1,116 @@
+"""Small pushes on embeddings that hurt most: ADV, VAT and iVAT. All norms are over whole sequences."""
+
+from collections.abc import Callable
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn import functional
+
+from mein.settings import Settings
+
+LogitsOf = Callable[[Tensor], Tensor]  # logits (B, Y) of embeddings (B, T, D)
+FIFTIETH = 50.0  # 240 normalised words of 256 numbers have a norm of 248, and Miyato pushed by 5
+NEIGHBOR_ROWS = 1_024  # words whose neighbours are sought at once
+
+
+class PerturbationConfig(Settings):
+    """How far and whereto embeddings are pushed in training."""
+
+    epsilon: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] | None = None
+    """The norm of a push, over a whole document; none: a fiftieth of that of an average document's
+    embeddings, which is Miyato's 5 on film reviews, and for ivat three times that."""
+    warm_up_epochs: float = Field(default=2.0, ge=0.0, allow_inf_nan=False)
+    """Epochs of stage 1 over which the norm of adv grows from 0: a network that knows nothing yet cannot
+    withstand a full push, and learns nothing."""
+    xi: float = Field(default=0.1, gt=0.0, allow_inf_nan=False)
+    """The norm of the random first step of vat."""
+    unlabeled_documents: int = Field(default=64, ge=1)
+    """Documents without labels in a step of vat and ivat."""
+    neighbors: int = Field(default=10, ge=1)
+    """Towards how many of the nearest words ivat may push a word."""
+
+
+def scaled(direction: Tensor, norm: float) -> Tensor:
+    """Each example's direction (B, T, D) with this L2 norm over T and D; zero where it is zero.
+
+    Divided by the largest element first: squares of a confident example's gradient would vanish.
+    """
+    direction = direction.float() if direction.dtype == torch.bfloat16 else direction
+    tiny = torch.finfo(direction.dtype).tiny
+    relative = direction / direction.abs().amax(dim=(1, 2), keepdim=True).clamp_min(tiny)
+    length = relative.square().sum(dim=(1, 2), keepdim=True).sqrt()
+    return norm * relative / length.clamp_min(tiny)
+
+
+def virtual_push(
+    logits_of: LogitsOf, embedded: Tensor, logits: Tensor, noise: Tensor, xi: float, epsilon: float
+) -> Tensor:
+    """VAT's r (B, T, D): one power iteration from noise towards where the divergence grows fastest.
+
+    logits (B, Y) are those of `embedded`; noise (B, T, D) is zero on padding and on the last word.
+    """
+    d = scaled(noise, xi).requires_grad_()
+    change = divergence(logits.detach(), logits_of(embedded.detach() + d))
+    (g,) = torch.autograd.grad(change.sum(), d)
+    return scaled(g, epsilon)
+
+
+def word_push(
+    logits_of: LogitsOf, embedded: Tensor, logits: Tensor, directions: Tensor, epsilon: float
+) -> Tensor:
+    """iVAT's r (B, T, D): a combination of each word's directions (B, T, K, D) to its neighbours.
+
+    Every direction counts alike at first; the gradient says which of them matter.
+    """
+    K = directions.shape[2]
+    a = torch.full(directions.shape[:3], 1.0 / K, dtype=embedded.dtype, device=embedded.device)
+    a.requires_grad_()
+    step = _unit((a[..., None] * directions).sum(2))  # per word, of norm 1
+    change = divergence(logits.detach(), logits_of(embedded.detach() + step))
+    (g,) = torch.autograd.grad(change.sum(), a)
+    return scaled((_unit(g)[..., None] * directions).sum(2), epsilon)
+
+
+def usual_norm(embedded: Tensor, training: str) -> float:
+    """The norm of a push that suits documents with these embeddings (B, T, D)."""
+    norms = embedded.detach().double().square().sum(dim=(1, 2)).sqrt()
+    return float(norms.mean()) / FIFTIETH * (3.0 if training == "ivat" else 1.0)
+
+
+def divergence(logits: Tensor, others: Tensor) -> Tensor:
+    """KL(p || q) (B,) of the distributions with these logits (B, Y)."""
+    log_p, log_q = functional.log_softmax(logits, -1), functional.log_softmax(others, -1)
+    return (log_p.exp() * (log_p - log_q)).sum(-1)
+
+
+def word_directions(table: Tensor, words: Tensor, neighbors: Tensor) -> Tensor:
+    """Unit vectors (B, T, K, D) from each word (B, T) to its neighbours (V, K) in the table (V, D)."""
+    towards = table[neighbors[words]] - table[words][:, :, None]
+    return _unit(towards) * (words != 0)[..., None, None]
+
+
+@torch.no_grad()
+def nearest_words(table: Tensor, candidates: Tensor, count: int) -> Tensor:
+    """The nearest candidates (V, K) to every word of the table (V, D) by cosine, itself left out.
+
+    K is `count`, or what there is. Padding, word 0, is nobody's neighbour.
+    """
+    unit = _unit(table)
+    candidates = candidates[candidates != 0]
+    K = min(count, len(candidates) - 1)
+    found = []
+    for start in range(0, len(unit), NEIGHBOR_ROWS):
+        rows = torch.arange(start, min(start + NEIGHBOR_ROWS, len(unit)), device=table.device)
+        likeness = unit[rows] @ unit[candidates].T
+        likeness[rows[:, None] == candidates[None]] = -torch.inf
+        found.append(candidates[likeness.topk(K, dim=1).indices])
+    return torch.cat(found)
+
+
+def _unit(vectors: Tensor) -> Tensor:
+    """Vectors of norm 1 along the last axis; zero, with a finite gradient, where they are zero."""
+    tiny = torch.finfo(vectors.dtype).tiny
+    relative = vectors / vectors.detach().abs().amax(-1, keepdim=True).clamp_min(tiny)
+    return relative / relative.square().sum(-1, keepdim=True).clamp_min(tiny).sqrt()

@@ -1,0 +1,111 @@
+"""Experts that others built: a transformer that is fine-tuned, a linear layer over frozen features."""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Generator, Tensor, nn
+
+from mein.experts.base import Expert
+
+
+class TransformerExpert(Expert):
+    """z of a network for sequence classification of Hugging Face; the words are its own tokens.
+
+    `network` takes `inputs_embeds`, `attention_mask` and `position_ids`; its config tells `num_labels`.
+    One that `reads_the_end` (a decoder) takes the logits of a document's last token and looks for it at
+    the very end, so its documents are moved there. Embeddings are dropped out inside the network, hence
+    in `classify`.
+    """
+
+    def __init__(self, network: nn.Module, reads_the_end: bool = False) -> None:
+        super().__init__()
+        self.network = network
+        self.classes = int(network.config.num_labels)  # type: ignore[union-attr, arg-type]
+        self.reads_the_end = reads_the_end
+
+    def embed(self, words: Tensor, lengths: Tensor, dropout: Generator | None) -> Tensor:
+        """Embeddings (B, T, D) of tokens (B, T), positions not yet added; never dropped out."""
+        embedded: Tensor = self.network.get_input_embeddings()(words)  # type: ignore[operator]
+        return embedded
+
+    def classify(self, embedded: Tensor, lengths: Tensor, dropout: Generator | None) -> Tensor:
+        """Logits z (B, Y) from embeddings (B, T, D) and true lengths (B,), each at least 1.
+
+        A generator stands for one draw: its first seed decides what is dropped out, however often it
+        was used before. Other streams of random numbers are left as they were.
+        """
+        T = embedded.shape[1]
+        lengths = lengths.to(embedded.device)
+        inputs = {"inputs_embeds": embedded, "attention_mask": _is_before(lengths, T)}
+        if self.reads_the_end:
+            inputs = _moved_to_the_end(embedded, lengths)
+        with _in_mode(self.network, dropout is not None), _seeded(embedded.device, dropout):
+            z: Tensor = self.network(**inputs).logits
+        return z
+
+
+class LinearExpert(Expert):
+    """z = W x + b over features x that a frozen encoder computed once. F: features, Y: classes."""
+
+    def __init__(self, features: int, classes: int) -> None:
+        super().__init__()
+        self.classes = classes
+        self.output = nn.Linear(features, classes)
+        nn.init.normal_(self.output.weight, std=1.0 / math.sqrt(features))
+        nn.init.zeros_(self.output.bias)
+
+    def embed(self, words: Tensor, lengths: Tensor, dropout: Generator | None) -> Tensor:
+        """The features (B, F), float32; there is nothing to drop out."""
+        return words.float()
+
+    def classify(self, embedded: Tensor, lengths: Tensor, dropout: Generator | None) -> Tensor:
+        """Logits z (B, Y) from features (B, F)."""
+        z: Tensor = self.output(embedded)
+        return z
+
+
+def _is_before(lengths: Tensor, T: int) -> Tensor:
+    """1 for each of T positions that holds a token, 0 for padding (B, T)."""
+    return (torch.arange(T, device=lengths.device) < lengths[:, None]).long()
+
+
+def _moved_to_the_end(embedded: Tensor, lengths: Tensor) -> dict[str, Tensor]:
+    """The network's inputs with the padding in front, positions counted from the first token."""
+    T = embedded.shape[1]
+    position = torch.arange(T, device=embedded.device) - (T - lengths)[:, None]  # (B, T), < 0: padding
+    moved = embedded.gather(1, (position % T)[..., None].expand_as(embedded))
+    return {
+        "inputs_embeds": moved,
+        "attention_mask": (position >= 0).long(),
+        "position_ids": position.clamp_min(0),
+    }
+
+
+@contextmanager
+def _in_mode(network: nn.Module, training: bool) -> Iterator[None]:
+    """Every part of a network in training or evaluation mode; afterwards each as it was."""
+    before = [(module, module.training) for module in network.modules()]
+    network.train(training)
+    try:
+        yield
+    finally:
+        for module, was_training in before:
+            module.training = was_training
+
+
+@contextmanager
+def _seeded(device: torch.device, dropout: Generator | None) -> Iterator[None]:
+    """The device's own random numbers start at the generator's seed; afterwards where they were."""
+    if dropout is None:
+        yield
+        return
+    is_cuda = device.type == "cuda"
+    with torch.random.fork_rng(devices=[device] if is_cuda else []):
+        # subtle: torch.manual_seed would also seed devices whose state is not kept
+        torch.default_generator.manual_seed(dropout.initial_seed())
+        if is_cuda:
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(dropout.initial_seed())
+        yield

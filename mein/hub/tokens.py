@@ -1,0 +1,102 @@
+"""How texts become the tokens of somebody else's tokenizer."""
+
+import hashlib
+import os
+import re
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from mein.errors import ConfigError
+from mein.hub.facts import damaged, read_facts
+from mein.hub.library import missing
+from mein.text.ragged import Ragged, concatenate, ragged
+
+FILE = "tokenizer.json"
+PARALLELISM = "TOKENIZERS_PARALLELISM"
+BATCH_TEXTS = 256  # texts that a thread cuts at once
+SURROGATE = re.compile("[\ud800-\udfff]")  # half a pair: no UTF-8
+
+
+class HubTokenizer:
+    """Texts -> token ids (int32), special ones included, of each text at most `max_length`, the first.
+
+    Without `max_length` the model's own limit holds, which also holds above it. A text that spells a
+    special token, such as [SEP], is cut like any other text. No text is without tokens.
+    Pickling keeps the folder's name and not the vocabulary.
+    """
+
+    def __init__(self, folder: Path, max_length: int | None = None, threads: int = 1) -> None:
+        facts = read_facts(folder)
+        self.folder = folder
+        self.threads = threads
+        known = [limit for limit in (max_length, facts.longest) if limit is not None]
+        self.max_length = min(known, default=None)
+        self._blank = facts.blank
+        self._tokenizer = _load(folder, self.max_length)
+
+    def __reduce__(self) -> tuple[type["HubTokenizer"], tuple[Path, int | None, int]]:
+        return HubTokenizer, (self.folder, self.max_length, self.threads)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Equal for two tokenizers only if they cut alike."""
+        content = (self.folder / FILE).read_bytes() + repr((self.max_length, self._blank)).encode("utf-8")
+        return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+    def __call__(self, texts: Sequence[str]) -> Ragged:
+        """The token ids of each text, one at least."""
+        batches = [texts[start : start + BATCH_TEXTS] for start in range(0, len(texts), BATCH_TEXTS)]
+        with _own_threads_only():
+            if self.threads == 1 or len(batches) == 1:
+                return concatenate(map(self._cut, batches))
+            with ThreadPoolExecutor(self.threads) as threads:  # the library works without Python's lock
+                return concatenate(threads.map(self._cut, batches))
+
+    def _cut(self, texts: Sequence[str]) -> Ragged:
+        readable = [SURROGATE.sub("\ufffd", text) for text in texts]
+        found = self._tokenizer.encode_batch_fast(readable)
+        return ragged([tokens.ids or [self._blank] for tokens in found])
+
+
+def _load(folder: Path, max_length: int | None) -> Any:
+    try:
+        from tokenizers import Tokenizer
+    except ImportError as problem:
+        raise missing(problem) from problem
+    try:
+        tokenizer = Tokenizer.from_file(str(folder / FILE))
+    except Exception as problem:  # the library raises nothing more special
+        raise damaged(folder, problem) from problem
+    specials = tokenizer.num_special_tokens_to_add(False)
+    if max_length is not None and max_length <= specials:
+        raise ConfigError(
+            f"max_length (={max_length}) leaves no room beside {specials} special tokens: "
+            f"set it to {specials + 1} or more."
+        )
+    # subtle: some are saved with a padding and a cut of their own (MiniLM: both to 128)
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    if max_length is not None:
+        tokenizer.enable_truncation(max_length)
+    tokenizer.encode_special_tokens = True
+    return tokenizer
+
+
+@contextmanager
+def _own_threads_only() -> Iterator[None]:
+    """Keep the library from threads of its own, of which it warns at every later fork.
+
+    Whoever set its variable knows why, and is obeyed.
+    """
+    is_ours = PARALLELISM not in os.environ
+    if is_ours:
+        os.environ[PARALLELISM] = "false"
+    try:
+        yield
+    finally:
+        if is_ours:
+            os.environ.pop(PARALLELISM, None)

@@ -1,0 +1,97 @@
+"""One window over projected rows, with torch's own operators: on any device, for any number of classes.
+
+N: channels, K = 2c+1: kernel width, S: positions of a packed stream, U: its distinct pieces, Y: classes.
+P (U K, N): row u K + k is P_k of distinct piece u; the convolution's bias is in the middle one.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from mein.imitators.stream import Segment, Stream
+
+TILE_BYTES = 2**23  # of rows o_j at a time on a CPU, 4,096 positions of 512 channels: its cache holds them
+GPU_TILE_BYTES = 2**28
+
+
+class WindowGradients(NamedTuple):
+    """A window's loss and its gradients with respect to P (U K, N), W' (Y, N) and b' (Y,)."""
+
+    loss: Tensor
+    projected: Tensor
+    weight: Tensor
+    bias: Tensor
+
+
+def window_log_probs(P: Tensor, output: nn.Linear, c: int, slope: float, rows: Tensor, gap: int) -> Tensor:
+    """log p_ij (S, Y) of one imitator; rows (S + 2 gap,): where each position's piece is in P."""
+    S = len(rows) - 2 * gap
+    found = [output.bias.new_zeros(0, output.out_features)]
+    for start, stop in _tiles(S, P):
+        o = functional.leaky_relu_(_gather(P, c, rows, gap, start, stop), slope)
+        found.append(functional.log_softmax(output(o), dim=-1))  # Eq. 8
+    return torch.cat(found)
+
+
+def window_gradients(
+    P: Tensor, output: nn.Linear, c: int, slope: float, stream: Stream, document: Tensor, targets: Tensor
+) -> WindowGradients:
+    """The imitation loss of one window, and its gradients, a segment of the stream at a time.
+
+    document (S,); targets (B + 1, Y): the expert's p / B, then zeros for the gaps.
+    """
+    N, K = P.shape[1], 2 * c + 1
+    W, b = output.weight.to(P.dtype), output.bias
+    total = WindowGradients(
+        targets.new_zeros(()), torch.zeros_like(P), torch.zeros_like(output.weight), torch.zeros_like(b)
+    )
+    for segment in stream.segments:
+        ends = stream.gap + c  # zero rows there: what lies beyond belongs to the next segment
+        do = P.new_zeros(segment.size + 2 * ends, N)
+        for start, stop in _tiles(segment.size, P):
+            here = slice(segment.begin + start, segment.begin + stop)
+            o = functional.leaky_relu_(_gather(P, c, stream.rows, stream.gap, here.start, here.stop), slope)
+            p = targets[document[here]]  # (T, Y)
+            log_probs = functional.log_softmax(o @ W.T + b, dim=-1, dtype=p.dtype)  # Eq. 8
+            g = log_probs.exp() * p.sum(1, keepdim=True) - p  # dL/d logits
+            total.loss.sub_((p * log_probs).sum())  # Eqs. 11, 12
+            total.bias.add_(g.sum(0))
+            g = g.to(P.dtype)
+            total.weight.add_(g.T @ o)
+            # o > 0 exactly where it was before the leaky ReLU; torch.where is 25 times slower on a CPU
+            into = do[ends + start : ends + stop]
+            torch.ops.aten.leaky_relu_backward.grad_input(g @ W, o, slope, True, grad_input=into)
+        _add_by_piece(total.projected.view(-1, K, N), do, segment)
+    return total
+
+
+def _tiles(size: int, P: Tensor) -> Iterator[tuple[int, int]]:
+    """Cut positions so that the rows o_j of each tile fit where they are used again soon."""
+    tile_bytes = GPU_TILE_BYTES if P.is_cuda else TILE_BYTES
+    tile = max(1, tile_bytes // (P.shape[1] * P.element_size()))
+    for start in range(0, size, tile):
+        yield start, min(start + tile, size)
+
+
+def _gather(P: Tensor, c: int, rows: Tensor, gap: int, start: int, stop: int) -> Tensor:
+    """o_j = sum_k P_k[x_{j+k}] (T, N) at positions start .. stop - 1."""
+    K = 2 * c + 1
+    k = torch.arange(K, dtype=rows.dtype, device=rows.device)
+    seen = rows[gap + start - c : gap + stop + c].unfold(0, K, 1)  # (T, K)
+    return functional.embedding_bag(seen * K + k, P, mode="sum")
+
+
+def _add_by_piece(dP: Tensor, do: Tensor, segment: Segment) -> None:
+    """dP_k[u] += the sum of do_{t-k} over the positions t of piece u. dP (U, K, N).
+
+    Each chunk is a bag, summed in its order by one thread, then each piece's chunks: the same bits always.
+    """
+    K, chunks = dP.shape[1], segment.chunks
+    number = torch.arange(len(chunks.row), dtype=torch.int32, device=do.device)
+    bags = segment.starts[chunks.row] + (number - chunks.start[chunks.row]) * chunks.size
+    for k in range(K):
+        summed = functional.embedding_bag(segment.order + (K - 1 - k), do, bags, mode="sum")
+        dP[:, k] += functional.embedding_bag(number, summed, chunks.start[:-1], mode="sum")

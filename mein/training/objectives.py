@@ -1,0 +1,238 @@
+"""What labelled batches are punished for: -log p(y | X), and what perturbations add to it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Generator, Tensor
+from torch.nn import functional
+
+from mein.experts.base import Expert
+from mein.experts.embedding import WordEmbedding
+from mein.experts.perturb import (
+    LogitsOf,
+    PerturbationConfig,
+    divergence,
+    nearest_words,
+    scaled,
+    usual_norm,
+    virtual_push,
+    word_directions,
+    word_push,
+)
+from mein.inference import device_of, fast_precision
+from mein.mixture import mix, supervised_loss
+from mein.seeds import derive_seed
+from mein.text.batches import WordBatch, pad_words, to_device
+from mein.text.ragged import Ragged
+
+SAMPLE_DOCUMENTS = 128  # by which the norm of a push is chosen
+
+Draw = Callable[[int], tuple[Ragged, np.ndarray]]  # step -> words, and alpha (I, B, Y) on them
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What a supervised stage minimises beside L_s: nothing, or how much perturbations change it."""
+
+    training: str = "plain"
+    config: PerturbationConfig = field(default_factory=PerturbationConfig)
+    draw: Draw | None = None
+    """Documents without labels, for vat and ivat."""
+    neighbors: Tensor | None = None
+    """The words (V, K) that ivat may push each word to."""
+    epsilon: float = 5.0
+    """The norm of a push."""
+    warm_up_steps: int = 0
+    """Steps over which the norm of adv grows from 0."""
+
+    def adversarial_norm(self, step: int) -> float:
+        """The norm of a push of adv at a step."""
+        return self.epsilon * min(1.0, (step + 1) / (self.warm_up_steps + 1))
+
+
+@dataclass(frozen=True)
+class Randomness:
+    """The random streams of one step, by name: equal for the same step, whatever came before."""
+
+    seed: int
+    stage: str
+    step: int
+
+    def generator(self, name: str, device: torch.device) -> Generator:
+        """A generator at the start of the stream."""
+        return Generator(device).manual_seed(derive_seed(self.seed, name, self.stage, self.step))
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """A labelled batch: what the expert reads, alpha (I, B, Y), a constant, labels and weights (B,)."""
+
+    batch: WordBatch
+    alpha: Tensor
+    labels: Tensor
+    weights: Tensor
+
+    def loss(self, logits: Tensor) -> Tensor:
+        """L_s of logits (B, Y)."""
+        return supervised_loss(logits, self.labels, self.weights)
+
+
+def objective_loss(
+    expert: Expert, gates: Tensor, labelled: Labelled, objective: Objective, randomness: Randomness
+) -> Tensor:
+    """L_s of the mixture's logits, plus the perturbed term. Its `backward` completes all gradients.
+
+    Subtle: adversarial training has filled some of them by then, so they must be zero before.
+    """
+    dropout = randomness.generator("dropout", device_of(expert))
+    embedded = _embedded(expert, labelled.batch, dropout)
+
+    def logits_of(perturbed: Tensor) -> Tensor:
+        return _logits(expert, gates, perturbed, labelled.batch.lengths, labelled.alpha, dropout)
+
+    if objective.training == "adv":
+        return _adversarial(logits_of, embedded, labelled, objective.adversarial_norm(randomness.step))
+    if objective.draw is not None:
+        return _virtual(expert, gates, embedded, labelled, objective, randomness, dropout)
+    return labelled.loss(logits_of(embedded))
+
+
+def _adversarial(logits_of: LogitsOf, embedded: Tensor, labelled: Labelled, epsilon: float) -> Tensor:
+    """L_s(e) + L_s(e + r), r = epsilon g / |g| for each document, g the gradient of its own loss.
+
+    One way back through the network gives both g and the parameters' gradients of L_s(e); a document's
+    weight and the mean over documents only scale g. The rest of the way, from e to the embeddings, is
+    left to the loss that is returned, whose gradient with respect to e is g + dL_s(e + r)/de.
+    """
+    e = embedded.detach().requires_grad_()
+    clean = labelled.loss(logits_of(e))
+    clean.backward(retain_graph=True)  # type: ignore[no-untyped-call]
+    assert e.grad is not None
+    g = e.grad
+    perturbed = labelled.loss(logits_of(embedded + scaled(g, epsilon)))
+    carries_g = (embedded * g).sum()
+    return clean.detach() + perturbed + (carries_g - carries_g.detach())
+
+
+def _virtual(
+    expert: Expert,
+    gates: Tensor,
+    embedded: Tensor,
+    labelled: Labelled,
+    objective: Objective,
+    randomness: Randomness,
+    dropout: Generator,
+) -> Tensor:
+    """L_s plus KL(p || q): what the mixture says of unlabelled text, and of the same text perturbed.
+
+    p is a constant. The labelled and the perturbed documents go through the network together, for a
+    batch of twice the size costs a GPU hardly more.
+    """
+    assert objective.draw is not None
+    device = device_of(expert)
+    words, evidence = objective.draw(randomness.step)
+    batch, alpha = pad_words(words, device), to_device(evidence, device)
+    others = _embedded(expert, batch, randomness.generator("unlabelled dropout", device))
+
+    def logits_of(perturbed: Tensor) -> Tensor:
+        return _logits(expert, gates, perturbed, batch.lengths, alpha, dropout)
+
+    with torch.no_grad():
+        z = logits_of(others)
+    push = _push(expert, logits_of, others, z, batch, objective, randomness)
+    both = _logits(
+        expert,
+        gates,
+        _stacked(embedded, others + push),
+        torch.cat([labelled.batch.lengths, batch.lengths]),
+        torch.cat([labelled.alpha, alpha], dim=1),
+        dropout,
+    )
+    B = len(labelled.labels)
+    return labelled.loss(both[:B]) + divergence(z, both[B:]).mean()
+
+
+def _push(
+    expert: Expert,
+    logits_of: LogitsOf,
+    embedded: Tensor,
+    logits: Tensor,
+    batch: WordBatch,
+    objective: Objective,
+    randomness: Randomness,
+) -> Tensor:
+    """The push (B, T, D) of vat, or of ivat where there are neighbours."""
+    if objective.neighbors is not None:
+        directions = word_directions(_table(expert), batch.words, objective.neighbors)
+        return word_push(logits_of, embedded, logits, directions, objective.epsilon)
+    noise = torch.empty_like(embedded, requires_grad=False)
+    noise.normal_(generator=randomness.generator("noise", embedded.device))
+    position = torch.arange(embedded.shape[1], device=embedded.device)
+    is_inside = position < batch.lengths[:, None] - 1  # neither padding nor the end of sequence
+    noise = noise * is_inside[..., None]
+    return virtual_push(logits_of, embedded, logits, noise, objective.config.xi, objective.epsilon)
+
+
+def _embedded(expert: Expert, batch: WordBatch, dropout: Generator) -> Tensor:
+    """Embeddings (B, T, D), dropped out: what is added to them later meets the same mask."""
+    with fast_precision(device_of(expert)):
+        return expert.embed(batch.words, batch.lengths, dropout)
+
+
+def _logits(
+    expert: Expert, gates: Tensor, embedded: Tensor, lengths: Tensor, alpha: Tensor, dropout: Generator
+) -> Tensor:
+    """The mixture's logits (B, Y) of embeddings (B, T, D); the mixing stays in full precision."""
+    with fast_precision(device_of(expert)):
+        z = expert.classify(embedded, lengths, dropout)
+    return mix(z.to(embedded.dtype), alpha.to(embedded.dtype), gates)
+
+
+def _stacked(first: Tensor, second: Tensor) -> Tensor:
+    """Two batches of embeddings as one (B + B', T, D), the shorter one padded with zeros."""
+    T = max(first.shape[1], second.shape[1])
+    return torch.cat([functional.pad(x, (0, 0, 0, T - x.shape[1])) for x in (first, second)])
+
+
+@torch.no_grad()
+def push_norm(expert: Expert, words: Ragged, training: str, config: PerturbationConfig) -> float:
+    """The norm of a push as set, or as it suits the first labelled documents."""
+    if config.epsilon is not None or training == "plain":
+        return 5.0 if config.epsilon is None else config.epsilon
+    batch = pad_words(words.take(np.arange(min(len(words), SAMPLE_DOCUMENTS))), device_of(expert))
+    return usual_norm(expert.embed(batch.words, batch.lengths, None), training)
+
+
+def room_for_neighbors(expert: Expert, words: Ragged, config: PerturbationConfig) -> Tensor:
+    """A tensor (V, K) for the neighbours of every word among those of the labelled text."""
+    V, candidates = len(_table(expert)), len(_candidates(words))
+    K = min(config.neighbors, candidates - 1)
+    return torch.zeros(V, K, dtype=torch.int64, device=device_of(expert))
+
+
+def neighbors_of_epochs(
+    expert: Expert, words: Ragged, objective: Objective
+) -> tuple[Callable[[int], None] | None, dict[str, Tensor]]:
+    """What finds the neighbours anew before each epoch, and the tensor that holds them."""
+    neighbors = objective.neighbors
+    if neighbors is None:
+        return None, {}
+    candidates = torch.from_numpy(_candidates(words)).to(neighbors.device)
+
+    def find(epoch: int) -> None:
+        neighbors.copy_(nearest_words(_table(expert), candidates, neighbors.shape[1]))
+
+    return find, {"neighbors": neighbors}
+
+
+def _table(expert: Expert) -> Tensor:
+    """The embedding of every word (V, D), a constant."""
+    embedding = expert.get_submodule("embedding")
+    assert isinstance(embedding, WordEmbedding)
+    return embedding.table().detach()
+
+
+def _candidates(words: Ragged) -> np.ndarray:
+    return np.unique(words.values).astype(np.int64)

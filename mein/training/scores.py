@@ -1,0 +1,62 @@
+"""What is measured after an epoch: on dev labels, or on held-out text beside the expert's word."""
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from mein.imitators.reference import Imitators, average_windows, imitation_loss
+from mein.inference import BATCH_TOKENS, device_of, imitator_alpha
+from mein.text.batches import by_tokens, pack_pieces
+from mein.text.store import Store
+
+EXPERT_COLUMN = "expert"  # p(y | X, Theta'), beside each shard of the unlabelled store
+
+
+def supervised_scores(logits: Tensor, labels: np.ndarray) -> dict[str, float]:
+    """Error (in %) decides between epochs, log-loss breaks ties."""
+    y = torch.from_numpy(labels)
+    error = 100.0 * (logits.argmax(dim=1) != y).double().mean().item()
+    return {"dev_error": error, "dev_log_loss": functional.cross_entropy(logits.double(), y).item()}
+
+
+@torch.no_grad()
+def center_evidence(imitators: Imitators, held_out: Store) -> None:
+    """Set the imitators' offset to their mean alpha over documents that they did not learn from."""
+    classes = imitators.offset.shape[1]
+    shards = range(held_out.shard_count)
+    alpha = [imitator_alpha(imitators, held_out.pieces(shard), classes) for shard in shards]
+    mean = np.concatenate(alpha, axis=1).mean(axis=1, dtype=np.float64)
+    imitators.offset += torch.from_numpy(mean).to(imitators.offset)
+
+
+@torch.no_grad()
+def imitation_scores(imitators: Imitators, held_out: Store) -> dict[str, float]:
+    """How well the imitators follow the expert on text that they did not learn from.
+
+    document_loss: the cross-entropy of softmax(s sum_i alpha_i), centred, against the expert, at the
+    best scale s: whether alpha ranks documents as the expert does, which is what the mixture uses.
+    kl: the mean over positions and imitators, which is what stage 2 minimises.
+    """
+    device = device_of(imitators)
+    evidence, targets, kl, positions = [], [], 0.0, 0
+    for shard in range(held_out.shard_count):
+        pieces, probs = held_out.pieces(shard), held_out.column(EXPERT_COLUMN, shard)
+        for rows in by_tokens(pieces.lengths, np.arange(len(pieces)), BATCH_TOKENS, None):
+            batch = pack_pieces(pieces.take(rows), imitators.gap, device)
+            p = torch.from_numpy(probs[rows]).to(device)
+            log_probs = imitators(batch.pieces)
+            entropy = -(torch.xlogy(p, p).sum(1) * batch.lengths).sum() * len(imitators.windows)
+            kl += (imitation_loss(p, log_probs, batch.document) * len(p) - entropy).item()
+            positions += int(batch.lengths.sum()) * len(imitators.windows)
+            evidence.append(average_windows(log_probs, batch.document, batch.lengths).sum(0).cpu())
+            targets.append(p.cpu())
+    together = torch.cat(evidence).double()
+    loss = _best_scaled_loss(together - together.mean(0), torch.cat(targets).double())
+    return {"document_loss": loss, "kl": kl / max(1, positions)}
+
+
+def _best_scaled_loss(evidence: Tensor, targets: Tensor) -> float:
+    scales = 2.0 ** np.arange(-2.0, 7.5, 0.5)
+    losses = [-(targets * torch.log_softmax(s * evidence, 1)).sum(1).mean().item() for s in scales]
+    return min(losses)

@@ -1,0 +1,133 @@
+"""What the steps of a run share: its parts, the evidence on them, and what is minimised."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from mein.config import Config
+from mein.data.corpus import Corpus
+from mein.evaluation.calibration import fit_temperature
+from mein.experts.base import Expert
+from mein.imitators.reference import Imitators
+from mein.inference import imitator_alpha
+from mein.labeled import LabeledTexts
+from mein.mixture import random_alpha
+from mein.seeds import derive_seed
+from mein.text.encoder import Encoder
+from mein.text.ragged import Ragged
+from mein.text.store import Store
+from mein.training.draws import UnlabeledBatches
+from mein.training.folder import RunFolder
+from mein.training.loop import Runtime
+from mein.training.objectives import Objective, push_norm, room_for_neighbors
+from mein.training.stages import LabeledPart
+
+UNLABELED_PARTS = ("unlabeled", "held_out")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run under way: what its steps share."""
+
+    config: Config
+    corpus: Corpus
+    labeled: LabeledTexts
+    counts: dict[str, int]
+    encoder: Encoder
+    runtime: Runtime
+    device: torch.device
+
+    @property
+    def folder(self) -> RunFolder:
+        """Where the artefacts lie."""
+        return self.runtime.folder
+
+    @property
+    def classes(self) -> int:
+        """Y."""
+        return len(self.labeled.labels.classes)
+
+    @property
+    def is_taught(self) -> bool:
+        """Whether there is unlabelled text for imitators to learn from."""
+        return all(self.counts.get(part, 0) > 0 for part in UNLABELED_PARTS)
+
+    def store(self, part: str) -> Store:
+        """The encoded documents of a part."""
+        return Store.open(self.folder / f"encoded/{part}")
+
+    @contextmanager
+    def timed(self, step: str) -> Iterator[None]:
+        """Record how long a step took; once, also where a kill makes it end twice."""
+        started = time.monotonic()
+        yield
+        if not any(line["step"] == step for line in self.folder.metrics("steps")):
+            self.folder.record("steps", step=step, seconds=round(time.monotonic() - started, 3))
+
+
+def evidence(run: Run, imitators: Imitators, name: str, part: str) -> np.ndarray:
+    """alpha (I, n, Y) on a part: the imitators', or a control's."""
+    return evidence_on(run, imitators, name, run.store(part).pieces(0), part)
+
+
+def evidence_on(run: Run, imitators: Imitators, name: str, pieces: Ragged, stream: str) -> np.ndarray:
+    """alpha (I, n, Y): the imitators', or a control's: random vectors of a stream, or none (I = 0)."""
+    if name in ("expert", "closed"):
+        return np.zeros((0, len(pieces), run.classes), np.float32)
+    if name == "random":
+        count = len(imitators.windows)
+        return random_alpha(count, len(pieces), run.classes, run.config.seed, stream)
+    return imitator_alpha(imitators, pieces, run.classes)
+
+
+def labeled_part(run: Run, part: str, alpha: np.ndarray | None = None) -> LabeledPart:
+    """The train or the dev part, encoded, with its labels; without evidence where none is given."""
+    if part == "train":
+        ids, weights = run.labeled.train_ids, run.labeled.train_weights
+    else:
+        ids, weights = run.labeled.dev_ids, np.ones(len(run.labeled.dev_ids), np.float32)
+    if alpha is None:
+        alpha = np.zeros((0, len(ids), run.classes), np.float32)
+    return LabeledPart(run.store(part).words(0), ids, weights, alpha)
+
+
+def objective_of(run: Run, expert: Expert, imitators: Imitators | None, name: str) -> Objective:
+    """What a supervised stage minimises, with unlabelled batches where it wants them."""
+    training, config = run.config.expert.training, run.config.perturbation
+    train_words = run.store("train").words(0)
+    objective = Objective(training, config, epsilon=push_norm(expert, train_words, training, config))
+    if training == "adv" and name == "expert":  # in stage 3 the network knows enough to withstand
+        steps = len(run.labeled.train_ids) / run.config.expert_training.batch_documents
+        return replace(objective, warm_up_steps=round(config.warm_up_epochs * steps))
+    if training in ("plain", "adv"):
+        return objective
+    parts = ("train", "unlabeled") if run.is_taught else ("train",)
+    stores = [run.store(part) for part in parts]
+    batches = UnlabeledBatches(stores, config.unlabeled_documents, run.config.seed)
+
+    def draw(step: int) -> tuple[Ragged, np.ndarray]:
+        words, pieces = batches(step)
+        if imitators is None:
+            return words, np.zeros((0, len(words), run.classes), np.float32)
+        return words, evidence_on(run, imitators, name, pieces, f"{name} step {step}")
+
+    neighbors = room_for_neighbors(expert, train_words, config) if training == "ivat" else None
+    return replace(objective, draw=draw, neighbors=neighbors)
+
+
+def facts(run: Run, dev_logits: np.ndarray, gates: np.ndarray | None = None) -> dict[str, object]:
+    """What is kept beside weights: the gates, and the temperature that calibrates them on dev."""
+    temperature = fit_temperature(dev_logits, run.labeled.dev_ids)
+    return {"gates": [] if gates is None else gates.tolist(), "temperature": temperature}
+
+
+@contextmanager
+def drawing(run: Run, name: str) -> Iterator[None]:
+    """Initial weights come from a stream of their own and disturb no other."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive_seed(run.config.seed, "initial weights", name))
+        yield
