@@ -3,6 +3,7 @@
 import shutil
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -12,7 +13,6 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from mein.building import HUB
 from mein.config import Config, load_config
 from mein.data.corpus import Corpus, source_of_lists
 from mein.data.memory import (
@@ -119,7 +119,8 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 config, corpus, path, reporter, controls=self.compares, teacher=self.teacher
             )
             self._adopt(path)
-            self._keep_hub(path)
+            if self.run_dir is None and self.model_.hub is not None:  # a temporary folder's, soon gone
+                self.model_.keep_hub(partial(shutil.copytree, self.model_.hub))
         self.verdict_ = headline(rows) if self.compares else None
         return self
 
@@ -209,13 +210,6 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.model_ = load_model(path, self.device, self.teacher)
         self.classes_ = _as_classes(self.model_.labels.classes)
         self.gates_ = self.model_.gates
-
-    def _keep_hub(self, path: Path) -> None:
-        """Hold on to a transformer's own files, which `save` needs, beyond the temporary run folder."""
-        if self.run_dir is None and (path / HUB).exists():
-            self._hub = tempfile.TemporaryDirectory(prefix="mein-hub-")
-            self.model_.hub = Path(self._hub.name) / HUB
-            shutil.copytree(path / HUB, self.model_.hub)
 
     def _log_probs(self, X: str | Iterable[str]) -> np.ndarray:
         check_is_fitted(self)

@@ -25,7 +25,7 @@ from mein.training.folder import RunFolder
 
 SHARED_SETTINGS = {  # a language model and the expert that takes it over must agree on them
     "words": ("tokenizer", "lowercase", "max_length"),
-    "expert": ("embedding_dim", "hidden_dim", "normalizes_embeddings"),
+    "expert": ("kind", "embedding_dim", "hidden_dim", "normalizes_embeddings"),
 }
 HUB = "hub"  # the folder of a run with the transformer, or the encoder, that it started from
 
@@ -72,13 +72,9 @@ def build_imitators(config: Config, pieces: int, classes: int, is_taught: bool) 
 
 
 class TeacherReader:
-    """What the teacher says of each text, as log-probabilities; a table is opened when first asked."""
+    """What the teacher says of each text, as log-probabilities; it is looked for when first asked."""
 
     def __init__(self, config: Config, classes: Sequence[Label], teacher: Teacher | None) -> None:
-        if teacher is None and config.expert.model is None:
-            raise ConfigError(
-                "expert.kind is 'teacher', but there is none: give --teacher FILE, or teacher= in Python."
-            )
         self.config = config
         self.classes = tuple(classes)
         self.teacher = teacher
@@ -90,12 +86,23 @@ class TeacherReader:
 
     def __call__(self, texts: Sequence[str]) -> Ragged:
         """log p (Y numbers) of each text."""
-        if self.teacher is None:
-            assert self.config.expert.model is not None
-            self.teacher = TeacherTable(self.config.expert.model, self.config.columns, self.classes)
-        said = checked(self.teacher(texts), len(texts), len(self.classes), "The teacher")
+        self.teacher = open_teacher(self.config, self.classes, self.teacher)
+        said = np.zeros((0, len(self.classes)))
+        if len(texts):  # many a function fails on none
+            said = checked(self.teacher(texts), len(texts), len(self.classes), "The teacher")
         log_p = np.log(np.maximum(said, LEAST_PROBABILITY)).astype(np.float32)
         return Ragged(log_p.ravel(), np.arange(len(texts) + 1, dtype=np.int64) * len(self.classes))
+
+
+def open_teacher(config: Config, classes: Sequence[Label], teacher: Teacher | None) -> Teacher:
+    """The function that was given, or else the table in the files that the settings name."""
+    if teacher is not None:
+        return teacher
+    if config.expert.model is None:
+        raise ConfigError(
+            "expert.kind is 'teacher', but there is none: give --teacher FILE, or teacher= in Python."
+        )
+    return TeacherTable(config.expert.model, config.columns, classes)
 
 
 def open_reader(

@@ -200,12 +200,13 @@ def explain(
     run: Run,
     text: Annotated[str, typer.Argument(metavar="TEXT", help="The text to classify.")],
     top: Annotated[int, typer.Option(min=0, metavar="N", help="How many fragments to show.")] = 12,
+    teacher: TeacherFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the label of a text, and which fragments spoke for it."""
     from mein.shell.use import explain_text
 
-    explain_text(run, text, top, as_json)
+    explain_text(run, text, top, teacher, as_json)
 
 
 app.add_typer(bench, name="bench")

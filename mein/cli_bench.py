@@ -58,3 +58,19 @@ def bench_experts(
     run_experts(
         device, {"vocabulary": vocabulary, "hidden_dim": hidden, "steps": steps, "repeats": repeats}, out
     )
+
+
+@bench.command("imitators")
+def bench_imitators(
+    device: Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda ...")] = "auto",
+    tokens: Annotated[
+        list[int] | None, typer.Option(min=256, metavar="N", help="Pieces in our batches; repeatable.")
+    ] = None,
+    sizes: Annotated[int, typer.Option(min=1, metavar="N", help="Embedding size and channels.")] = 512,
+    repeats: Annotated[int, typer.Option(min=1, metavar="N", help="Measurements of ours and theirs.")] = 5,
+    out: Figures = None,
+) -> None:
+    """Tokens a second of imitators beside plain modules and the experts."""
+    from mein.shell.bench import run_imitators
+
+    run_imitators(device, tokens, sizes, repeats, out)

@@ -1,13 +1,17 @@
 """Frozen networks over many documents: the expert's logits and the imitators' alpha, batch by batch."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import cast
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from mein.errors import ConfigError
 from mein.experts.base import Expert
+from mein.imitators.projected import Tabulated, projected_log_probs
 from mein.imitators.reference import Imitators, average_windows
 from mein.text.batches import by_tokens, pack_pieces, pad_words
 from mein.text.ragged import Ragged
@@ -65,14 +69,23 @@ def expert_logits(expert: Expert, words: Ragged) -> np.ndarray:
 @torch.no_grad()
 def imitator_alpha(imitators: Imitators, pieces: Ragged, classes: int) -> np.ndarray:
     """alpha less the imitators' offset (I, n, Y), float32, in the documents' order."""
-    alpha = np.zeros((len(imitators.windows), len(pieces), classes), dtype=np.float32)
-    if not imitators.windows:
-        return alpha
+    if not imitators.windows or not len(pieces):
+        return np.zeros((len(imitators.windows), len(pieces), classes), dtype=np.float32)
     device = device_of(imitators)
-    for rows in by_tokens(pieces.lengths, np.arange(len(pieces)), BATCH_TOKENS, None):
+    log_probs = window_log_probs_of(imitators, int(pieces.lengths.sum()))
+    found = []
+    for rows in by_tokens(pieces.lengths, np.arange(len(pieces)), batch_tokens(device), None):
         batch = pack_pieces(pieces.take(rows), imitators.gap, device)
-        averaged = average_windows(imitators(batch.pieces), batch.document, batch.lengths)
+        averaged = average_windows(log_probs(batch.pieces), batch.document, batch.lengths)
         has_pieces = (batch.lengths > 0)[None, :, None]  # without pieces there is nothing to centre
-        centred = averaged - imitators.offset[:, None] * has_pieces
-        alpha[:, rows] = centred.float().cpu().numpy()
+        found.append(averaged - imitators.offset[:, None] * has_pieces)
+    alpha: np.ndarray = torch.cat(found, dim=1).float().cpu().numpy()
     return alpha
+
+
+def window_log_probs_of(imitators: Imitators, pieces: int) -> Callable[[Tensor], Tensor]:
+    """log p_ij (I, S, Y) of streams; from tables of the whole vocabulary where so many pieces pay for it."""
+    vocabulary = cast(nn.Embedding, imitators.embeddings[0]).num_embeddings
+    if pieces > vocabulary:
+        return Tabulated(imitators).log_probs
+    return partial(projected_log_probs, imitators)

@@ -1,7 +1,9 @@
 """A trained classifier: text in, probabilities out. What a finished run folder holds."""
 
 import shutil
-from collections.abc import Sequence
+import tempfile
+import weakref
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +21,7 @@ from mein.errors import ConfigError, RunError
 from mein.evaluation.calibration import apply_temperature
 from mein.experts.base import Expert
 from mein.imitators.reference import Imitators
-from mein.inference import choose_device, expert_logits, imitator_alpha
+from mein.inference import choose_device, device_of, expert_logits, imitator_alpha
 from mein.text.encoder import Encoder
 from mein.text.ragged import Ragged
 from mein.training.checkpoint import load_tensors, save_tensors
@@ -56,7 +58,7 @@ class Model:
     temperature: float
     imitator_temperature: float
     hub: Path | None = None
-    """Where the transformer's or encoder's own files lie."""
+    """Where a transformer's or encoder's own files lie, in a folder of that name."""
 
     def encode(self, texts: Sequence[str]) -> Encoded:
         """The texts as numbers."""
@@ -89,14 +91,43 @@ class Model:
         return log_probs
 
     def to(self, device: torch.device) -> None:
-        """Move the networks to a device."""
+        """Move the networks, also the one that a frozen encoder reads with, to a device."""
         self.expert.to(device)
         self.imitators.to(device)
+        if self.hub is not None:
+            classes = self.labels.classes
+            self.encoder.reader = open_reader(self.config, RunFolder(self.hub.parent), classes, device)
+
+    def keep_hub(self, fill: Callable[[Path], Any]) -> None:
+        """Read from a copy of the hub's files that `fill` makes, which lives as long as this does."""
+        home = Path(tempfile.mkdtemp(prefix="mein-hub-"))
+        weakref.finalize(self, shutil.rmtree, home, ignore_errors=True)
+        self.hub = home / HUB
+        fill(self.hub)
+        self.to(device_of(self.expert))
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickle the networks as they are on a CPU, so that a machine without a GPU can open them."""
+        """Pickle the networks as they are on a CPU, so that a machine without a GPU can open them.
+
+        The hub's files go along, and what reads with them is opened anew: their folder may be gone.
+        """
         networks = {"expert": deepcopy(self.expert).cpu(), "imitators": deepcopy(self.imitators).cpu()}
-        return {**vars(self), **networks}
+        state = {**vars(self), **networks}
+        if self.hub is not None:
+            encoder = self.encoder
+            state["encoder"] = Encoder(encoder.words_config, encoder.words, encoder.pieces)
+            state["hub"] = {
+                str(file.relative_to(self.hub)): file.read_bytes()
+                for file in self.hub.rglob("*")
+                if file.is_file()
+            }
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        files = state["hub"]
+        if files is not None:
+            self.keep_hub(lambda folder: _unpack(files, folder))
 
     def save(self, path: Path) -> None:
         """Write a run folder that `load_model` reads; refuse one that holds something else."""
@@ -119,10 +150,15 @@ class Model:
                 self.expert.state_dict(),
                 {"gates": self.gates.tolist(), "temperature": self.temperature},
             )
-            if self.config.expert.kind in ("transformer", "frozen"):
-                assert self.hub is not None
+            if self.hub is not None:
                 shutil.copytree(self.hub, folder / HUB)
             seal(folder)
+
+
+def _unpack(files: dict[str, bytes], folder: Path) -> None:
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
 
 
 def load_model(path: Path, device: str = "auto", teacher: Teacher | None = None) -> Model:
@@ -172,7 +208,7 @@ def load_variant(
         gates=np.array(facts["gates"]),
         temperature=facts["temperature"],
         imitator_temperature=imitator_facts["temperature"],
-        hub=folder / HUB,
+        hub=folder / HUB if (folder / HUB).exists() else None,
     )
 
 

@@ -11,6 +11,7 @@ from mein.building import words_of_language_model
 from mein.config import Config
 from mein.data.corpus import Corpus, Source, in_chunks
 from mein.data.splits import fingerprints
+from mein.data.teacher import Teacher, TeacherTable
 from mein.errors import RunError
 from mein.labeled import LabeledTexts
 from mein.progress import Reporter
@@ -101,6 +102,16 @@ def prepare(
     folder.record("data", **counts)
     folder.write_json("prepared.json", counts)
     return counts
+
+
+def refuse_unknown_texts(teacher: Teacher, labeled: LabeledTexts, corpus: Corpus) -> None:
+    """Look up every document, also of the test set, in a teacher's table before anything is trained."""
+    if not isinstance(teacher, TeacherTable):
+        return
+    sources = [source for source in (corpus.unlabeled, corpus.test) if source is not None]
+    raw = (chunk.texts for source in sources for chunk in source())
+    for texts in chain([labeled.train_texts, labeled.dev_texts], raw):
+        teacher(texts)
 
 
 def remarks(counts: dict[str, int]) -> list[str]:

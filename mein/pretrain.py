@@ -18,7 +18,7 @@ from mein.seeds import derive_seed, numpy_generator
 from mein.text.ragged import Ragged
 from mein.text.store import Store
 from mein.text.words import Words
-from mein.training.checkpoint import save_tensors
+from mein.training.checkpoint import load_tensors, save_tensors
 from mein.training.folder import RunFolder
 from mein.training.loop import Runtime
 from mein.training.pretraining import STAGE, Text, perplexity, train_language_model
@@ -46,7 +46,7 @@ def pretrain(
         if not folder.is_done:
             folder.write_json("labels.json", {"classes": [], "prior": []})
             seal(folder)
-        return float(folder.metrics(STAGE)[-1]["perplexity"])
+        return float(load_tensors(folder / f"{STAGE}.safetensors")[1]["perplexity"])
 
 
 def language_model(

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from mein.artefacts import load_encoder, restore
-from mein.building import build_expert, build_imitators, open_reader
+from mein.building import build_expert, build_imitators, open_reader, open_teacher
 from mein.config import Config
 from mein.data.corpus import Corpus
 from mein.data.teacher import Teacher
@@ -17,7 +17,7 @@ from mein.inference import choose_device, expert_logits
 from mein.labeled import read_labeled
 from mein.mixture import Gates
 from mein.model import mixed_logits
-from mein.prepare import prepare
+from mein.prepare import prepare, refuse_unknown_texts
 from mein.pretrain import halves, language_model
 from mein.progress import Reporter
 from mein.training.checkpoint import save_tensors
@@ -44,9 +44,12 @@ def train_run(
     teacher: Teacher | None = None,
 ) -> Run:
     """Algorithm 1 in a folder that the caller holds; with `resume`, go on where a killed run stood."""
+    labeled = read_labeled(config, corpus)
+    if config.expert.kind == "teacher":
+        teacher = open_teacher(config, labeled.labels.classes, teacher)
+        refuse_unknown_texts(teacher, labeled, corpus)
     identity = {"config": config.model_dump(mode="json", exclude={"runtime"})}
     folder.claim({**identity, "data": corpus.names}, resume)
-    labeled = read_labeled(config, corpus)
     device = choose_device(config.runtime.device)
     reader = open_reader(config, folder, labeled.labels.classes, device, teacher)
     counts = prepare(config, corpus, labeled, folder, reporter, reader)

@@ -265,14 +265,13 @@ def many_documents() -> list[list[int]]:
 
 @pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") != "1", reason="needs Triton's interpreter")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::RuntimeWarning")  # its own, with numpy 2
-@pytest.mark.parametrize("case", ["odd sizes", "powers of two"])
-def test_the_kernels_agree_in_the_interpreter(case: str) -> None:
+def test_the_kernels_agree_in_the_interpreter() -> None:
     kernels = pytest.importorskip("mein.imitators.kernels")
-    imitators = build(pieces=1_000, **CASES[case])
-    documents = [document[:150] for document in many_documents()]
+    imitators = build(pieces=1_000, **CASES["odd sizes"])
+    documents = [document[:25] for document in many_documents()]
     batch, p = pack(documents, imitators.gap), said(len(documents), 2)
     _, truth = differentiate(imitators, lambda: imitation_loss(p, imitators(batch.pieces), batch.document))
-    stream = read_stream(batch.pieces, 1_000, imitators.gap, None, chunk=16)
+    stream = read_stream(batch.pieces, 1_000, imitators.gap, chunk=4)
     targets = torch.cat([p, torch.zeros(1, 2)]).float() / len(documents)
     with torch.no_grad():
         _, found = projected._loss_and_gradients(

@@ -43,7 +43,7 @@ class Sizes:
 
 def bench_experts(sizes: Sizes, device: torch.device) -> dict[str, Any]:
     """Rates of every training, ours and plain, with their ratio; labelling; the share of waiting."""
-    figures: dict[str, Any] = {"hardware": hardware(), "device": _name(device), "sizes": vars(sizes)}
+    figures: dict[str, Any] = {"hardware": hardware(), "device": device_name(device), "sizes": vars(sizes)}
     figures["training"] = {training: _compare(training, sizes, device) for training in TRAININGS}
     figures["labelling"] = _labelling(sizes, device)
     figures["waiting"] = _waiting(sizes, device)
@@ -52,14 +52,14 @@ def bench_experts(sizes: Sizes, device: torch.device) -> dict[str, Any]:
 
 def _compare(training: str, sizes: Sizes, device: torch.device) -> dict[str, Any]:
     """Tokens a second, forward + backward + update; ours and plain by turns."""
-    batches = [_batch(sizes, device, number) for number in range(BATCHES)]
+    batches = [batch_of(sizes, device, number) for number in range(BATCHES)]
     steps = {"ours": our_step(training, sizes, batches), "plain": plain_step(training, sizes, batches)}
     rates: dict[str, list[float]] = {name: [] for name in steps}
     for step in steps.values():
-        _timed(step, BATCHES, device)
+        timed(step, BATCHES, device)
     for _ in range(sizes.repeats):
         for name, step in steps.items():
-            seconds = _timed(step, sizes.steps, device)
+            seconds = timed(step, sizes.steps, device)
             rates[name].append(sizes.steps * sizes.documents * sizes.tokens / seconds)
     ratios = [ours / plain for ours, plain in zip(rates["ours"], rates["plain"], strict=True)]
     return {
@@ -154,7 +154,7 @@ def _labelling(sizes: Sizes, device: torch.device) -> dict[str, Any]:
 
 def _waiting(sizes: Sizes, device: torch.device) -> dict[str, float]:
     """How much longer a step takes when its batch is padded and sent just then: the time spent waiting."""
-    ready = [_batch(sizes, device, number) for number in range(BATCHES)]
+    ready = [batch_of(sizes, device, number) for number in range(BATCHES)]
     fresh = list(ready)
     documents = [_documents(sizes, number) for number in range(BATCHES)]
     step_ready, step_fresh = our_step("plain", sizes, ready), our_step("plain", sizes, fresh)
@@ -170,8 +170,8 @@ def _waiting(sizes: Sizes, device: torch.device) -> dict[str, float]:
 
     shares = []
     for _ in range(sizes.repeats + 1):
-        at_best = _timed(step_ready, sizes.steps, device)
-        with_data = _timed(epoch, 1, device)
+        at_best = timed(step_ready, sizes.steps, device)
+        with_data = timed(epoch, 1, device)
         shares.append(max(0.0, 1.0 - at_best / with_data))
     return spread(shares[1:])
 
@@ -195,7 +195,8 @@ def _documents(sizes: Sizes, number: int, count: int | None = None) -> Ragged:
     return Ragged(values.astype(np.int32), offsets_of(np.full(documents, sizes.tokens)))
 
 
-def _batch(sizes: Sizes, device: torch.device, number: int) -> WordBatch:
+def batch_of(sizes: Sizes, device: torch.device, number: int) -> WordBatch:
+    """A batch of made-up documents, on its device."""
     return pad_words(_documents(sizes, number), device)
 
 
@@ -205,7 +206,8 @@ def _labels(sizes: Sizes, device: torch.device) -> tuple[Tensor, Tensor, Tensor,
     return labels, torch.ones(sizes.documents, device=device), alpha, torch.zeros(0, device=device)
 
 
-def _timed(step: Callable[[int], None], steps: int, device: torch.device) -> float:
+def timed(step: Callable[[int], None], steps: int, device: torch.device) -> float:
+    """Seconds that so many steps take, the device's work included."""
     _wait(device)
     started = time.perf_counter()
     for number in range(steps):
@@ -219,7 +221,8 @@ def _wait(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def _name(device: torch.device) -> str:
+def device_name(device: torch.device) -> str:
+    """The GPU's own name, or cpu."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
 
 

@@ -14,6 +14,8 @@ class Expert(nn.Module):
 
     classes: int
     """Y."""
+    drops_out_inside: bool = False
+    """Whether `classify` drops out too: what it drops of a document then hangs on the rest of the batch."""
 
     def embed(self, words: Tensor, lengths: Tensor, dropout: Generator | None) -> Tensor:
         """Embeddings (B, T, D), float32, of words (B, T)."""

@@ -1,5 +1,7 @@
 """Embeddings of words, normalised by how often each word occurs, and dropped out."""
 
+from typing import Any
+
 import torch
 from torch import Generator, Tensor, nn
 
@@ -27,7 +29,8 @@ class WordEmbedding(nn.Module):
         """Embeddings (B, T, D) of words (B, T)."""
         if self.shares is None:
             return nn.functional.embedding(words, self.weight, padding_idx=0)
-        mean, deviation = self._moments(self.shares)
+        mean, square = Moments.apply(self.weight, self.shares.to(self.weight.dtype))  # type: ignore[no-untyped-call]
+        deviation = (VARIANCE_FLOOR + (square - mean.square()).clamp_min(0.0)).sqrt()
         embedded = (nn.functional.embedding(words, self.weight) - mean) / deviation
         return embedded * (words != 0)[..., None]
 
@@ -36,12 +39,25 @@ class WordEmbedding(nn.Module):
         every_word = torch.arange(len(self.weight), device=self.weight.device)
         return self.forward(every_word)
 
-    def _moments(self, shares: Tensor) -> tuple[Tensor, Tensor]:
-        """m (D,) and s (D,). Sums, not products: autocast would round those to bfloat16."""
-        f = shares.to(self.weight.dtype)[:, None]
-        mean = (f * self.weight).sum(0)
-        variance = (f * (self.weight - mean).square()).sum(0)
-        return mean, (VARIANCE_FLOOR + variance).sqrt()
+
+class Moments(torch.autograd.Function):
+    """m_d = sum_v f_v E_vd and q_d = sum_v f_v E_vd^2 (D,) of a table E (V, D) and shares f (V,).
+
+    By hand, because the table is large and autograd would go over it a dozen times:
+    dL/dE_vd = f_v (dL/dm_d + 2 E_vd dL/dq_d).
+    """
+
+    @staticmethod
+    def forward(ctx: Any, table: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(table, shares)
+        with torch.autocast(table.device.type, enabled=False):  # it would round products to bfloat16
+            return shares @ table, shares @ table.square()
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None]:
+        table, shares = ctx.saved_tensors
+        dm, dq = upstream
+        return torch.addcmul(dm, table, 2.0 * dq).mul_(shares[:, None]), None
 
 
 def drop_out(embedded: Tensor, rate: float, dropout: Generator | None) -> Tensor:

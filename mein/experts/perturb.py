@@ -112,5 +112,6 @@ def nearest_words(table: Tensor, candidates: Tensor, count: int) -> Tensor:
 def _unit(vectors: Tensor) -> Tensor:
     """Vectors of norm 1 along the last axis; zero, with a finite gradient, where they are zero."""
     tiny = torch.finfo(vectors.dtype).tiny
-    relative = vectors / vectors.detach().abs().amax(-1, keepdim=True).clamp_min(tiny)
+    largest = vectors.detach().abs().amax(-1, keepdim=True)
+    relative = vectors / torch.where(largest < tiny, 1.0, largest)  # by tiny the gradient would overflow
     return relative / relative.square().sum(-1, keepdim=True).clamp_min(tiny).sqrt()

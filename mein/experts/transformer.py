@@ -19,6 +19,8 @@ class TransformerExpert(Expert):
     in `classify`.
     """
 
+    drops_out_inside = True
+
     def __init__(self, network: nn.Module, reads_the_end: bool = False) -> None:
         super().__init__()
         self.network = network

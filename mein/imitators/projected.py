@@ -9,6 +9,7 @@ U: its distinct pieces, Y: classes. The padding piece 0 must be embedded as zero
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.util import find_spec
 from typing import Any, Literal, NamedTuple, cast
 
@@ -18,10 +19,10 @@ from torch.nn import functional
 
 from mein.imitators.reference import Imitators, average_windows, imitation_loss
 from mein.imitators.stream import Stream, read_stream
-from mein.imitators.windows import WindowGradients, window_gradients, window_log_probs
+from mein.imitators.windows import WindowGradients, room_for_rows, window_gradients, window_log_probs
 
 Precision = Literal["bf16", "float32"]
-SEGMENT_BYTES = 2**28  # of gradient rows kept at a time: 131,072 positions of 512 channels in float32
+SEGMENT_BYTES = 2**29  # of gradient rows kept at a time: 262,144 positions of 512 channels in float32
 
 
 def projected_log_probs(imitators: Imitators, pieces: Tensor) -> Tensor:
@@ -100,11 +101,14 @@ class _ImitationLoss(torch.autograd.Function):
         E = parameters[0]
         is_fused = pieces.is_cuda and expert_probs.shape[1] == 2 and has_triton()
         dtype = torch.bfloat16 if pieces.is_cuda and precision == "bf16" else E.dtype
-        row_bytes = next(_each(imitators)).bias.numel() * dtype.itemsize
-        longest = None if is_fused else segment_bytes // row_bytes
+        N = len(next(_each(imitators)).bias)
+        longest = None if is_fused else segment_bytes // (N * dtype.itemsize)
         stream = read_stream(pieces, len(E), imitators.gap, longest)
         targets = torch.cat([expert_probs, torch.zeros_like(expert_probs[:1])]).to(E) / len(expert_probs)
-        run = _two_class_window() if is_fused and len(pieces) > 0 else window_gradients
+        if is_fused and len(pieces) > 0:
+            from mein.imitators.kernels import two_class_window as run  # triton is not everywhere
+        else:
+            run = partial(window_gradients, room=room_for_rows(stream, N, dtype))
         loss, gradients = _loss_and_gradients(imitators, stream, document, targets, dtype, run)
         ctx.save_for_backward(*(gradients[parameter] for parameter in parameters))
         return loss
@@ -117,12 +121,6 @@ class _ImitationLoss(torch.autograd.Function):
 def has_triton() -> bool:
     """Whether the fused kernels can be compiled here."""
     return find_spec("triton") is not None
-
-
-def _two_class_window() -> Callable[..., WindowGradients]:
-    from mein.imitators.kernels import two_class_window  # triton is not everywhere
-
-    return two_class_window
 
 
 def _loss_and_gradients(

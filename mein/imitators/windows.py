@@ -36,21 +36,34 @@ def window_log_probs(P: Tensor, output: nn.Linear, c: int, slope: float, rows: T
     return torch.cat(found)
 
 
+def room_for_rows(stream: Stream, N: int, dtype: torch.dtype) -> Tensor:
+    """Room for the gradient rows do_j of a segment; on a CPU fresh memory costs more than its use."""
+    longest = max((segment.size for segment in stream.segments), default=0)
+    return torch.empty(longest + 4 * stream.gap, N, dtype=dtype, device=stream.rows.device)
+
+
 def window_gradients(
-    P: Tensor, output: nn.Linear, c: int, slope: float, stream: Stream, document: Tensor, targets: Tensor
+    P: Tensor,
+    output: nn.Linear,
+    c: int,
+    slope: float,
+    stream: Stream,
+    document: Tensor,
+    targets: Tensor,
+    room: Tensor,
 ) -> WindowGradients:
     """The imitation loss of one window, and its gradients, a segment of the stream at a time.
 
-    document (S,); targets (B + 1, Y): the expert's p / B, then zeros for the gaps.
+    document (S,); targets (B + 1, Y): the expert's p / B, then zeros for the gaps; room for gradient rows.
     """
     N, K = P.shape[1], 2 * c + 1
     W, b = output.weight.to(P.dtype), output.bias
-    total = WindowGradients(
-        targets.new_zeros(()), torch.zeros_like(P), torch.zeros_like(output.weight), torch.zeros_like(b)
-    )
+    dP = torch.empty_like(P) if stream.segments else torch.zeros_like(P)  # zeros cost a pass over memory
+    total = WindowGradients(targets.new_zeros(()), dP, torch.zeros_like(output.weight), torch.zeros_like(b))
     for segment in stream.segments:
         ends = stream.gap + c  # zero rows there: what lies beyond belongs to the next segment
-        do = P.new_zeros(segment.size + 2 * ends, N)
+        do = room[: segment.size + 2 * ends]
+        do[:ends] = do[ends + segment.size :] = 0.0
         for start, stop in _tiles(segment.size, P):
             here = slice(segment.begin + start, segment.begin + stop)
             o = functional.leaky_relu_(_gather(P, c, stream.rows, stream.gap, here.start, here.stop), slope)
@@ -63,8 +76,9 @@ def window_gradients(
             total.weight.add_(g.T @ o)
             # o > 0 exactly where it was before the leaky ReLU; torch.where is 25 times slower on a CPU
             into = do[ends + start : ends + stop]
-            torch.ops.aten.leaky_relu_backward.grad_input(g @ W, o, slope, True, grad_input=into)
-        _add_by_piece(total.projected.view(-1, K, N), do, segment)
+            torch.mm(g, W, out=into)
+            torch.ops.aten.leaky_relu_backward.grad_input(into, o, slope, True, grad_input=into)
+        _add_by_piece(dP.view(-1, K, N), do, segment)
     return total
 
 
@@ -85,7 +99,7 @@ def _gather(P: Tensor, c: int, rows: Tensor, gap: int, start: int, stop: int) ->
 
 
 def _add_by_piece(dP: Tensor, do: Tensor, segment: Segment) -> None:
-    """dP_k[u] += the sum of do_{t-k} over the positions t of piece u. dP (U, K, N).
+    """dP_k[u] += the sum of do_{t-k} over the positions t of piece u; = for the first segment. dP (U, K, N).
 
     Each chunk is a bag, summed in its order by one thread, then each piece's chunks: the same bits always.
     """
@@ -94,4 +108,5 @@ def _add_by_piece(dP: Tensor, do: Tensor, segment: Segment) -> None:
     bags = segment.starts[chunks.row] + (number - chunks.start[chunks.row]) * chunks.size
     for k in range(K):
         summed = functional.embedding_bag(segment.order + (K - 1 - k), do, bags, mode="sum")
-        dP[:, k] += functional.embedding_bag(number, summed, chunks.start[:-1], mode="sum")
+        summed = functional.embedding_bag(number, summed, chunks.start[:-1], mode="sum")
+        dP[:, k].copy_(summed) if segment.begin == 0 else dP[:, k].add_(summed)

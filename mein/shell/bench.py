@@ -11,10 +11,12 @@ from rich.table import Table
 from mein.bench.encode import bench_encode
 from mein.bench.experts import Sizes, bench_experts
 from mein.bench.imitation import bench_imitation
+from mein.bench.imitators import bench_imitators
 from mein.bench.memory import bench_memory
 from mein.data.demo import demo_corpus
 from mein.data.readers import ColumnsConfig, read_documents
 from mein.files import write_atomically
+from mein.imitators.reference import ImitatorsConfig
 from mein.inference import choose_device
 from mein.shell.console import open_console
 
@@ -61,6 +63,26 @@ def run_experts(device: str, sizes: dict[str, int], out: Path | None) -> None:
         table.add_row(name, *rates, f"{found['ratio']['median']:.2f}")
     table.add_row("labelling", f"{figures['labelling']['tokens_per_second']['median']:,.0f}", "", "")
     table.add_row("share of waiting", f"{figures['waiting']['median']:.1%}", "", "")
+    _deliver(figures, out, table)
+
+
+def run_imitators(device: str, tokens: list[int] | None, sizes: int, repeats: int, out: Path | None) -> None:
+    """Measure how fast imitators train."""
+    on = choose_device(device)
+    if tokens is None:
+        tokens = [262_144, 1_048_576] if on.type == "cuda" else [65_536, 262_144]
+    config = ImitatorsConfig(embedding_dim=sizes, channels=sizes)
+    figures = bench_imitators(on, tokens, repeats, config)
+    budgets = [f"ours, {count:,}" for count in tokens]
+    table = _table("windows", *budgets, "plain float32", "last / plain", "paper (V100)")
+    for row in figures["rows"]:
+        rates = row["tokens_per_second"]
+        names = [*(f"ours {count}" for count in tokens), "plain float32"]
+        shown = (f"{rates[name]['median']:,.0f}" for name in names)
+        paper = "" if row["paper"] is None else f"{row['paper']:,}"
+        table.add_row(", ".join(map(str, row["windows"])), *shown, f"{row['ratio']['median']:.1f}", paper)
+    for name, rate in figures["experts"].items():
+        table.add_row(f"expert, {name}", f"{rate['median']:,.0f}", *[""] * (len(tokens) + 2))
     _deliver(figures, out, table)
 
 

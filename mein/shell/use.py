@@ -77,9 +77,9 @@ def _columns(of_run: ColumnsConfig, text: str | None, label: str | None) -> Colu
     )
 
 
-def explain_text(path: Path, text: str, top: int, as_json: bool) -> None:
+def explain_text(path: Path, text: str, top: int, teacher_file: str | None, as_json: bool) -> None:
     """Show the label of a text and who spoke for it."""
-    explanation = explain(load_model(path), text)
+    explanation = explain(load_model(path, teacher=_teacher(path, teacher_file)), text)
     if as_json:
         print(json.dumps(explanation.to_dict(), ensure_ascii=False, indent=1))
         return

@@ -44,7 +44,7 @@ def pad_words(words: Ragged, device: torch.device) -> WordBatch:
 
 def to_device(array: np.ndarray, device: torch.device) -> Tensor:
     """The array on a device; towards a GPU from pinned memory, so that nobody waits for the copy."""
-    tensor = torch.from_numpy(array)
+    tensor = torch.from_numpy(array if array.flags.writeable else array.copy())
     if device.type != "cuda":
         return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)
@@ -57,14 +57,35 @@ def pack_pieces(pieces: Ragged, gap: int, device: torch.device) -> PieceBatch:
     >>> batch.pieces.tolist(), batch.document.tolist()
     ([0, 5, 6, 0, 7, 0], [2, 0, 0, 2, 1, 2])
     """
-    B = len(pieces)
-    row = np.repeat(np.arange(B), pieces.lengths)
-    position = np.arange(len(row)) + gap * (row + 1)
-    stream = np.zeros(len(row) + gap * (B + 1), dtype=np.int64)
-    document = np.full(len(stream), B, dtype=np.int64)
-    stream[position] = pieces.values[pieces.offsets[0] : pieces.offsets[-1]]
-    document[position] = row
-    return PieceBatch(*(to_device(array, device) for array in (stream, document, pieces.lengths)))
+    return PiecesOnDevice(pieces, device).pack(np.arange(len(pieces)), gap)
+
+
+class PiecesOnDevice:
+    """Documents of pieces that were sent to a device once; batches of them are put together there."""
+
+    def __init__(self, pieces: Ragged, device: torch.device) -> None:
+        first, last = pieces.offsets[0], pieces.offsets[-1]
+        self.lengths = pieces.lengths
+        self.values = to_device(pieces.values[first:last], device)
+        self.starts = to_device(pieces.offsets[:-1] - first, device)
+
+    def pack(self, rows: np.ndarray, gap: int) -> PieceBatch:
+        """These documents end to end, `gap` zeros around each.
+
+        How long the stream will be is known here, so that nobody waits for the device to tell.
+        """
+        device = self.values.device
+        B, total = len(rows), int(self.lengths[rows].sum())
+        at, lengths = to_device(rows, device), to_device(self.lengths[rows], device)
+        row = torch.repeat_interleave(torch.arange(B, device=device), lengths, output_size=total)
+        order = torch.arange(total, device=device)
+        before = torch.cumsum(lengths, 0) - lengths  # pieces of the documents before each
+        position = order + gap * (row + 1)
+        stream = torch.zeros(total + gap * (B + 1), dtype=torch.int64, device=device)
+        stream[position] = self.values[self.starts[at][row] + order - before[row]].long()
+        document = torch.full_like(stream, B)
+        document[position] = row
+        return PieceBatch(stream, document, lengths)
 
 
 def bucketed(lengths: np.ndarray, batch_size: int, order: np.ndarray) -> list[np.ndarray]:

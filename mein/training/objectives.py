@@ -128,7 +128,7 @@ def _virtual(
     """L_s plus KL(p || q): what the mixture says of unlabelled text, and of the same text perturbed.
 
     p is a constant. The labelled and the perturbed documents go through the network together, for a
-    batch of twice the size costs a GPU hardly more.
+    batch of twice the size costs a GPU hardly more; not so where q would then meet another mask than p.
     """
     assert objective.draw is not None
     device = device_of(expert)
@@ -141,11 +141,14 @@ def _virtual(
 
     with torch.no_grad():
         z = logits_of(others)
-    push = _push(expert, logits_of, others, z, batch, objective, randomness)
+    pushed = others + _push(expert, logits_of, others, z, batch, objective, randomness)
+    if expert.drops_out_inside:
+        z_s = _logits(expert, gates, embedded, labelled.batch.lengths, labelled.alpha, dropout)
+        return labelled.loss(z_s) + divergence(z, logits_of(pushed)).mean()
     both = _logits(
         expert,
         gates,
-        _stacked(embedded, others + push),
+        _stacked(embedded, pushed),
         torch.cat([labelled.batch.lengths, batch.lengths]),
         torch.cat([labelled.alpha, alpha], dim=1),
         dropout,

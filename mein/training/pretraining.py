@@ -221,6 +221,7 @@ def perplexity(model: LanguageModel, held_out: Text) -> float:
     for shard in range(held_out.shard_count):
         documents = held_out.words(shard)
         order = np.argsort(documents.lengths, kind="stable")
+        order = order[documents.lengths[order] > 1]  # in the others no word has another before it
         for rows in by_tokens(documents.lengths, order, batch_tokens(device) // 8, None):
             batch = pad_words(documents.take(rows), device)
             mirrored = batch.words.gather(1, reversal(batch.lengths, batch.words.shape[1]))

@@ -13,12 +13,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mein.experts.base import Expert
-from mein.imitators.reference import Imitators, imitation_loss
-from mein.inference import device_of, expert_logits, fast_precision
+from mein.imitators.projected import projected_loss
+from mein.imitators.reference import Imitators
+from mein.inference import device_of, expert_logits
 from mein.mixture import Gates, MixtureConfig, mix
 from mein.progress import Reporter
 from mein.seeds import numpy_generator
-from mein.text.batches import PieceBatch, bucketed, by_tokens, pack_pieces, pad_words, to_device
+from mein.text.batches import PieceBatch, PiecesOnDevice, bucketed, by_tokens, pad_words, to_device
 from mein.text.ragged import Ragged
 from mein.text.store import Store
 from mein.training.loop import OptimizationConfig, Outcome, Runtime, train
@@ -113,28 +114,27 @@ def train_imitators(
     tokens = _batch_tokens(unlabeled) if config.batch_tokens is None else config.batch_tokens
     starts = np.concatenate([[0], np.cumsum(unlabeled.shard_lengths)])
 
-    @lru_cache(maxsize=2)
-    def shard_arrays(shard: int) -> tuple[Ragged, np.ndarray]:
-        return unlabeled.pieces(shard), unlabeled.column(EXPERT_COLUMN, shard)
+    @lru_cache(maxsize=2)  # the shard in work, and the next, which is planned before that is done
+    def on_device(shard: int) -> tuple[PiecesOnDevice, Tensor]:
+        probs = unlabeled.column(EXPERT_COLUMN, shard)
+        return PiecesOnDevice(unlabeled.pieces(shard), device), to_device(probs, device)
 
     def plan(epoch: int) -> Iterator[np.ndarray]:
         for shard in numpy_generator(seed, "shards", epoch).permutation(unlabeled.shard_count):
-            lengths = shard_arrays(int(shard))[0].lengths
+            lengths = unlabeled.pieces(int(shard)).lengths
             order = numpy_generator(seed, "documents", epoch, int(shard)).permutation(len(lengths))
             for rows in by_tokens(lengths, order, tokens, config.batch_documents):
                 yield rows + starts[shard]
 
     def fetch(rows: np.ndarray) -> tuple[PieceBatch, Tensor]:
         shard = int(np.searchsorted(starts, rows[0], side="right")) - 1
-        pieces, probs = shard_arrays(shard)
+        pieces, probs = on_device(shard)
         local = rows - starts[shard]
-        return pack_pieces(pieces.take(local), imitators.gap, device), to_device(probs[local], device)
+        return pieces.pack(local, imitators.gap), probs[to_device(local, device)]
 
     def loss(fetched: tuple[PieceBatch, Tensor], step: int) -> Tensor:
         batch, expert_probs = fetched
-        with fast_precision(device):
-            log_probs = imitators(batch.pieces)
-        return imitation_loss(expert_probs, log_probs.float(), batch.document)
+        return projected_loss(imitators, batch.pieces, batch.document, expert_probs)
 
     def score() -> dict[str, float]:
         return imitation_scores(imitators, held_out)

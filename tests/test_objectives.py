@@ -1,0 +1,486 @@
+"""What training minimises: each objective's gradient is that of plain loops, and draws repeat by step."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal, cast
+
+import numpy as np
+import pytest
+import torch
+from torch import Generator, Tensor, nn
+
+from mein.experts.base import Expert
+from mein.experts.config import ExpertConfig
+from mein.experts.lstm import LSTMExpert
+from mein.experts.perturb import PerturbationConfig
+from mein.experts.soft_labels import TeacherExpert
+from mein.mixture import Gates, MixtureConfig
+from mein.progress import Silence
+from mein.seeds import derive_seed
+from mein.text.batches import WordBatch, pad_words
+from mein.text.ragged import Ragged, ragged
+from mein.text.store import Store
+from mein.training.draws import UnlabeledBatches
+from mein.training.folder import RunFolder
+from mein.training.loop import OptimizationConfig, Runtime, train
+from mein.training.objectives import (
+    Labelled,
+    Objective,
+    Randomness,
+    neighbors_of_epochs,
+    objective_loss,
+    room_for_neighbors,
+)
+from mein.training.standing import Stage
+
+CPU = torch.device("cpu")
+VOCABULARY, CLASSES, D, DROPOUT = 12, 3, 4, 0.4
+LABELED = [[3, 7, 2, 9, 1], [4, 1], [11, 6, 1]]
+LABELS, WEIGHTS = [2, 0, 1], [1.0, 3.0, 0.5]
+UNLABELED = [[5, 5, 8, 1], [10, 3, 9, 6, 7, 2, 1]]
+NEIGHBORS = torch.tensor([[(word + k) % 11 + 1 for k in (2, 5, 7)] for word in range(VOCABULARY)])
+COUNTS = torch.tensor([0, 5, 4, 3, 3, 2, 2, 1, 1, 1, 1, 1], dtype=torch.double)
+EPSILON, XI, SEED, STEP = 1.3, 0.2, 11, 4
+
+
+def setting(gates: Literal["free", "sigmoid"], is_normalized: bool) -> tuple[LSTMExpert, Gates]:
+    torch.manual_seed(7)
+    config = ExpertConfig(embedding_dim=D, hidden_dim=5, mlp_dim=6, dropout=DROPOUT)
+    expert = LSTMExpert(config, VOCABULARY, CLASSES, COUNTS if is_normalized else None).double()
+    mixture = Gates(MixtureConfig(gates=gates), 2).double()
+    with torch.no_grad():
+        mixture.lam.copy_(torch.tensor([0.7, -0.4]))
+        expert.output.weight.mul_(2.0)
+    return expert, mixture
+
+
+def alpha_of(documents: int) -> np.ndarray:
+    return np.random.default_rng(documents).standard_normal((2, documents, CLASSES))
+
+
+def draw(step: int) -> tuple[Ragged, np.ndarray]:
+    assert step == STEP
+    return ragged(UNLABELED), alpha_of(2)
+
+
+def objective_of(training: str, warm_up_steps: int = 0) -> Objective:
+    objective = Objective(training, PerturbationConfig(xi=XI), epsilon=EPSILON, warm_up_steps=warm_up_steps)
+    if training in ("vat", "ivat"):
+        objective = replace(objective, draw=draw)
+    return replace(objective, neighbors=NEIGHBORS) if training == "ivat" else objective
+
+
+def labelled_batch() -> Labelled:
+    weights = torch.tensor(WEIGHTS, dtype=torch.double)
+    alpha = torch.from_numpy(alpha_of(3))
+    return Labelled(pad_words(ragged(LABELED), CPU), alpha, torch.tensor(LABELS), weights)
+
+
+def gradients_of(expert: LSTMExpert, gates: Gates, objective: Objective) -> tuple[float, dict[str, Tensor]]:
+    """The loss, and the gradient of every parameter, as training gets them."""
+    named = {**dict(expert.named_parameters()), "lam": gates.lam}
+    loss = objective_loss(expert, gates(), labelled_batch(), objective, Randomness(SEED, "tuned", STEP))
+    loss.backward()  # type: ignore[no-untyped-call]
+    return loss.item(), {name: p.grad for name, p in named.items() if p.grad is not None}
+
+
+def of_norm(direction: Tensor, norm: float) -> Tensor:
+    return direction * (norm / math.sqrt(sum(x * x for x in direction.flatten().tolist())))
+
+
+class Plainly:
+    """The same losses without any of the package's own networks: a document, a word, a gate at a time."""
+
+    def __init__(self, expert: LSTMExpert, gates: Gates, is_normalized: bool) -> None:
+        self.w = dict(expert.named_parameters())
+        self.lam = gates.lam
+        self.gates = [torch.sigmoid(lam) if gates.kind == "sigmoid" else lam for lam in gates.lam]
+        self.is_normalized = is_normalized
+
+    def table(self) -> list[Tensor]:
+        E = self.w["embedding.weight"]
+        if not self.is_normalized:
+            return [torch.zeros(D, dtype=torch.double), *E[1:]]
+        share = COUNTS / COUNTS.sum()
+        mean = sum((share[v] * E[v] for v in range(VOCABULARY)), torch.zeros(D, dtype=torch.double))
+        spread = sum(
+            (share[v] * (E[v] - mean) ** 2 for v in range(VOCABULARY)), torch.zeros(D, dtype=torch.double)
+        )
+        return [torch.zeros(D, dtype=torch.double), *((row - mean) / (spread + 1e-6) ** 0.5 for row in E[1:])]
+
+    def embed(self, documents: list[list[int]], stream: str) -> list[Tensor]:
+        """Each document (T, D), dropped out by the mask that its batch got."""
+        longest = max(map(len, documents))
+        random = Generator().manual_seed(derive_seed(SEED, stream, "tuned", STEP))
+        shape = (len(documents), longest, D)
+        mask = torch.empty(shape, dtype=torch.double).bernoulli_(1 - DROPOUT, generator=random)
+        table = self.table()
+        return [
+            torch.stack([table[word] * mask[row, t] / (1 - DROPOUT) for t, word in enumerate(document)])
+            for row, document in enumerate(documents)
+        ]
+
+    def logits(self, embedded: Tensor, alpha: Tensor) -> Tensor:
+        """z' (Y,) of one document (T, D) with alpha (I, Y)."""
+        w = self.w
+        h = c = torch.zeros(5, dtype=torch.double)
+        for e in embedded:
+            pre = w["lstm.weight_ih_l0"] @ e + w["lstm.bias_ih_l0"]
+            pre = pre + w["lstm.weight_hh_l0"] @ h + w["lstm.bias_hh_l0"]
+            i, f, g, o = pre[:5], pre[5:10], pre[10:15], pre[15:]
+            c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+            h = torch.sigmoid(o) * torch.tanh(c)
+        s = torch.relu(w["hidden.weight"] @ h + w["hidden.bias"])
+        z = w["output.weight"] @ s + w["output.bias"]
+        for gate, evidence in zip(self.gates, alpha, strict=True):
+            z = z + gate * evidence
+        return z
+
+    def supervised(self, epsilon: float | None) -> Tensor:
+        """L_s, and with an epsilon L_s of the perturbed documents too."""
+        alpha = torch.from_numpy(alpha_of(3))
+        total = torch.zeros((), dtype=torch.double)
+        for row, e in enumerate(self.embed(LABELED, "dropout")):
+            nll = -torch.log_softmax(self.logits(e, alpha[:, row]), 0)[LABELS[row]]
+            total = total + WEIGHTS[row] / sum(WEIGHTS) * nll
+            if epsilon is not None:
+                (g,) = torch.autograd.grad(nll, e, retain_graph=True)
+                r = of_norm(g, epsilon)
+                pushed = -torch.log_softmax(self.logits(e + r, alpha[:, row]), 0)[LABELS[row]]
+                total = total + WEIGHTS[row] / sum(WEIGHTS) * pushed
+        return total
+
+    def virtual(self, neighbors: Tensor | None, p_is_constant: bool = True) -> Tensor:
+        """The mean over unlabelled documents of KL(p || q)."""
+        alpha = torch.from_numpy(alpha_of(2))
+        random = Generator().manual_seed(derive_seed(SEED, "noise", "tuned", STEP))
+        noise = torch.empty(2, 7, D, dtype=torch.double).normal_(generator=random)
+        total = torch.zeros((), dtype=torch.double)
+        for row, e in enumerate(self.embed(UNLABELED, "unlabelled dropout")):
+            p = torch.softmax(self.logits(e, alpha[:, row]), 0)
+            if neighbors is None:
+                r = self.power_step(e, p.detach(), alpha[:, row], noise[row])
+            else:
+                r = self.word_step(e, p.detach(), alpha[:, row], UNLABELED[row], neighbors)
+            q = self.logits(e + r, alpha[:, row])
+            total = total + self.kl(p.detach() if p_is_constant else p, q) / len(UNLABELED)
+        return total
+
+    def kl(self, p: Tensor, logits: Tensor) -> Tensor:
+        q = torch.softmax(logits, 0)
+        terms = [p[y] * (p[y].log() - q[y].log()) for y in range(CLASSES)]
+        return terms[0] + terms[1] + terms[2]
+
+    def power_step(self, e: Tensor, p: Tensor, alpha: Tensor, noise: Tensor) -> Tensor:
+        d = noise[: len(e)].clone()
+        d[-1] = 0.0  # the end of sequence gets no noise, but may be pushed
+        d = of_norm(d, XI).requires_grad_()
+        (g,) = torch.autograd.grad(self.kl(p, self.logits(e.detach() + d, alpha)), d)
+        return of_norm(g, EPSILON)
+
+    def word_step(
+        self, e: Tensor, p: Tensor, alpha: Tensor, document: list[int], neighbors: Tensor
+    ) -> Tensor:
+        table = [row.detach() for row in self.table()]
+        a = torch.full((len(document), 3), 1 / 3, dtype=torch.double, requires_grad=True)
+        ways = []
+        for word in document:
+            vectors = [table[int(n)] - table[word] for n in neighbors[word]]
+            ways.append(torch.stack([v / v.norm() if v.norm() > 0 else v for v in vectors]))
+        steps = [coefficients @ way for coefficients, way in zip(a, ways, strict=True)]
+        step = torch.stack([s / s.norm() for s in steps])
+        (g,) = torch.autograd.grad(self.kl(p, self.logits(e.detach() + step, alpha)), a)
+        r = torch.stack([(g[t] / g[t].norm()) @ way for t, way in enumerate(ways)])
+        return of_norm(r, EPSILON)
+
+    def gradients(self, loss: Tensor) -> dict[str, Tensor]:
+        named = {**self.w, "lam": self.lam}
+        return dict(zip(named, torch.autograd.grad(loss, list(named.values())), strict=True))
+
+
+def plain_loss(training: str, plainly: Plainly) -> Tensor:
+    loss = plainly.supervised(EPSILON if training == "adv" else None)
+    if training in ("vat", "ivat"):
+        loss = loss + plainly.virtual(NEIGHBORS if training == "ivat" else None)
+    return loss
+
+
+def assert_same(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
+    assert found.keys() == expected.keys()
+    for name, gradient in expected.items():
+        torch.testing.assert_close(found[name], gradient, rtol=1e-8, atol=1e-12, msg=name)
+        assert gradient.abs().max() > 1e-6, name
+
+
+@pytest.mark.parametrize("is_normalized", [False, True], ids=["raw", "normalised"])
+@pytest.mark.parametrize("gates", ["free", "sigmoid"])
+@pytest.mark.parametrize("training", ["plain", "adv", "vat", "ivat"])
+def test_gradients_equal_those_of_loops_over_documents_and_words(
+    training: str, gates: Literal["free", "sigmoid"], is_normalized: bool
+) -> None:
+    expert, mixture = setting(gates, is_normalized)
+    plainly = Plainly(expert, mixture, is_normalized)
+    expected = plain_loss(training, plainly)
+    loss, found = gradients_of(expert, mixture, objective_of(training))
+    assert loss == pytest.approx(expected.item(), rel=1e-10)
+    assert_same(found, plainly.gradients(expected))
+    assert found["embedding.weight"][0].abs().max() == 0.0  # padding
+
+
+def test_the_norm_of_adv_warms_up_to_exactly_epsilon() -> None:
+    objective = Objective("adv", epsilon=3.0, warm_up_steps=4)
+    norms = [objective.adversarial_norm(step) for step in (0, 1, 3, 4, 5, 10**9)]
+    assert norms == pytest.approx([0.6, 1.2, 2.4, 3.0, 3.0, 3.0])
+    assert objective.adversarial_norm(4) == objective.adversarial_norm(5) == 3.0
+    assert Objective("adv", epsilon=3.0).adversarial_norm(0) == 3.0
+
+
+def test_an_unfinished_warm_up_pushes_less() -> None:
+    """At step 4 of 9: 5 tenths of epsilon."""
+    expert, mixture = setting("free", True)
+    plainly = Plainly(expert, mixture, True)
+    expected = plainly.supervised(0.5 * EPSILON)
+    loss, found = gradients_of(expert, mixture, objective_of("adv", warm_up_steps=9))
+    assert loss == pytest.approx(expected.item(), rel=1e-10)
+    assert_same(found, plainly.gradients(expected))
+
+
+@pytest.mark.parametrize("training", ["vat", "ivat"])
+def test_p_is_a_constant_and_it_would_show_if_it_were_not(training: str) -> None:
+    expert, mixture = setting("free", True)
+    plainly = Plainly(expert, mixture, True)
+    neighbors = NEIGHBORS if training == "ivat" else None
+    through_p = plainly.supervised(None) + plainly.virtual(neighbors, p_is_constant=False)
+    loss, found = gradients_of(expert, mixture, objective_of(training))
+    assert loss == pytest.approx(through_p.item(), rel=1e-10)  # the loss alone cannot tell
+    differing = plainly.gradients(through_p)
+    assert max(float((found[name] - differing[name]).abs().max()) for name in found) > 1e-2
+
+
+@pytest.mark.parametrize("training", ["plain", "adv", "vat", "ivat"])
+def test_a_step_repeats_and_the_next_one_differs(training: str) -> None:
+    expert, mixture = setting("free", False)
+    objective = objective_of(training)
+    if objective.draw is not None:
+        objective = replace(objective, draw=lambda step: draw(STEP))
+
+    def loss_of(seed: int, stage: str, step: int) -> float:
+        labelled = labelled_batch()
+        return objective_loss(expert, mixture(), labelled, objective, Randomness(seed, stage, step)).item()
+
+    first = loss_of(1, "expert", 0)
+    assert loss_of(1, "expert", 0) == first
+    others = [loss_of(1, "expert", 1), loss_of(1, "tuned", 0), loss_of(2, "expert", 0)]
+    assert len({first, *others}) == 4
+
+
+class DropsOutInside(Expert):
+    """Like a transformer: dropped out in `classify`, by numbers that start at the generator's seed."""
+
+    classes = CLASSES
+    drops_out_inside = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(VOCABULARY, D)
+        self.output = nn.Linear(D, CLASSES)
+
+    def embed(self, words: Tensor, lengths: Tensor, dropout: Generator | None) -> Tensor:
+        embedded: Tensor = self.embedding(words)
+        return embedded
+
+    def classify(self, embedded: Tensor, lengths: Tensor, dropout: Generator | None) -> Tensor:
+        assert dropout is not None
+        random = Generator().manual_seed(dropout.initial_seed())
+        mask = torch.empty(embedded.shape).bernoulli_(0.5, generator=random)
+        is_word = torch.arange(embedded.shape[1]) < lengths[:, None]
+        z: Tensor = self.output((embedded * mask * is_word[..., None]).sum(1))
+        return z
+
+
+@pytest.mark.parametrize("training", ["adv", "vat"])
+def test_clean_and_perturbed_documents_are_dropped_out_alike_also_inside_the_expert(training: str) -> None:
+    """Without a push to speak of nothing changes: adv counts L_s twice, and vat's divergence is zero."""
+    torch.manual_seed(3)
+    expert, objective = DropsOutInside(), objective_of(training)
+    batch = pad_words(ragged(LABELED), CPU)
+    labelled = Labelled(batch, torch.zeros(0, 3, CLASSES), torch.tensor(LABELS), torch.tensor(WEIGHTS))
+    objective = replace(objective, epsilon=1e-9)
+    if training == "vat":
+        objective = replace(objective, draw=lambda step: (ragged(UNLABELED), np.zeros((0, 2, CLASSES))))
+    randomness = Randomness(SEED, "tuned", STEP)
+    plain = objective_loss(expert, torch.zeros(0), labelled, Objective(), randomness).item()
+    found = objective_loss(expert, torch.zeros(0), labelled, objective, randomness).item()
+    assert found == pytest.approx(2 * plain if training == "adv" else plain, rel=1e-5)
+
+
+def test_a_teacher_learns_its_temperature_by_hand() -> None:
+    """dL/dlog tau = -sum_y (p_y - [y is right]) z_y, with z = log p / tau."""
+    teacher = TeacherExpert(2)
+    with torch.no_grad():
+        teacher.log_tau.fill_(math.log(2.0))
+    said = [[0.9, 0.1], [0.3, 0.7]]
+    batch = WordBatch(torch.tensor(said).log(), torch.tensor([2, 2]))
+    labelled = Labelled(batch, torch.zeros(0, 2, 2), torch.tensor([1, 1]), torch.tensor([1.0, 3.0]))
+    objective_loss(teacher, torch.zeros(0), labelled, Objective(), Randomness(0, "s", 0)).backward()  # type: ignore[no-untyped-call]
+    expected = 0.0
+    for weight, probs in zip((0.25, 0.75), said, strict=True):
+        z = [math.log(p) / 2 for p in probs]
+        q = [math.exp(x) / sum(map(math.exp, z)) for x in z]
+        expected -= weight * (q[0] * z[0] + (q[1] - 1.0) * z[1])
+    assert teacher.log_tau.grad is not None
+    assert teacher.log_tau.grad.item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_neighbours_are_found_anew_each_epoch_among_the_words_of_the_labelled_text() -> None:
+    expert, _ = setting("free", True)
+    words = ragged([[3, 7, 1], [4, 1, 9]])
+    room = room_for_neighbors(expert, words, PerturbationConfig(neighbors=3))
+    find, carried = neighbors_of_epochs(expert, words, Objective("ivat", neighbors=room))
+    assert find is not None
+    assert carried["neighbors"] is room
+    for epoch in range(2):
+        find(epoch)
+        table = expert.embedding.table().detach()
+        for word in range(1, VOCABULARY):
+            others = [c for c in (1, 3, 4, 7, 9) if c != word]
+            likeness = {c: torch.cosine_similarity(table[word], table[c], dim=0).item() for c in others}
+            assert room[word].tolist() == sorted(others, key=lambda c: -likeness[c])[:3]
+        before = room.clone()
+        with torch.no_grad():
+            expert.embedding.weight.normal_(generator=Generator().manual_seed(epoch))
+    find(2)
+    assert not torch.equal(room, before)
+    assert room_for_neighbors(expert, words, PerturbationConfig(neighbors=50)).shape == (VOCABULARY, 4)
+    assert neighbors_of_epochs(expert, words, Objective("vat")) == (None, {})
+
+
+@pytest.mark.parametrize("kill", [2, 3, 4])
+def test_a_killed_ivat_goes_on_with_the_neighbours_of_its_epoch(tmp_path: Path, kill: int) -> None:
+    """Three steps an epoch, long ones, so that neighbours change: those of the epoch's start must stay."""
+
+    def live(path: Path, last: int, scores: Iterator[int]) -> tuple[list[Tensor], list[Tensor]]:
+        path.mkdir(exist_ok=True)
+        expert, gates = setting("free", True)
+        words = ragged(LABELED)
+        room = room_for_neighbors(expert, words, PerturbationConfig(neighbors=2))
+        objective = replace(objective_of("ivat"), draw=lambda step: draw(STEP), neighbors=room)
+        begin, carried = neighbors_of_epochs(expert, words, objective)
+        used: list[Tensor] = []
+
+        def loss(rows: np.ndarray, step: int) -> Tensor:
+            if step == last:
+                raise KeyboardInterrupt
+            used.append(room.clone())
+            return objective_loss(expert, gates(), labelled_batch(), objective, Randomness(SEED, "s", step))
+
+        def plan(epoch: int) -> Iterator[np.ndarray]:
+            yield from (np.array([row]) for row in range(3))
+
+        stage = Stage(
+            "s",
+            dict(expert.named_parameters()),
+            3,
+            plan,
+            lambda rows: rows,
+            loss,
+            lambda: {"score": float(next(scores))},
+            begin=begin,
+            carried=carried,
+        )
+        config = OptimizationConfig(epochs=2, learning_rate=0.4)
+        try:
+            train(stage, config, Runtime(RunFolder(path), Silence(), 0.0))
+        except KeyboardInterrupt:
+            return [], used
+        return [p.detach() for p in expert.parameters()], used
+
+    falling = iter(range(9, 0, -1))  # each epoch is the best
+    whole, neighbors = live(tmp_path / "whole", 99, iter(range(9, 0, -1)))
+    _, before = live(tmp_path / "parts", kill, falling)
+    resumed, after = live(tmp_path / "parts", 99, falling)
+    assert [room.tolist() for room in before + after] == [room.tolist() for room in neighbors]
+    assert all(torch.equal(a, b) for a, b in zip(resumed, whole, strict=True))
+    first, second = neighbors[:3], neighbors[3:]
+    assert all(torch.equal(room, first[0]) for room in first)
+    assert all(torch.equal(room, second[0]) for room in second)
+    assert not torch.equal(first[0], second[0])
+
+
+# Documents without labels, for each step.
+
+
+class Shelf:
+    """Stands in for a store: documents whose words all tell their number, and whose one piece does."""
+
+    def __init__(self, shards: Sequence[Sequence[int]], first: int = 0) -> None:
+        self.shard_lengths = tuple(map(len, shards))
+        self.shard_count = len(shards)
+        starts = first + np.concatenate([[0], np.cumsum(self.shard_lengths)])
+        self.shards = [
+            ragged([[int(start) + row] * length for row, length in enumerate(lengths)])
+            for start, lengths in zip(starts[:-1], shards, strict=True)
+        ]
+
+    def words(self, shard: int) -> Ragged:
+        return self.shards[shard]
+
+    def pieces(self, shard: int) -> Ragged:
+        return ragged([row[:1] for row in self.shards[shard].to_lists()])
+
+
+def batches_of(shelves: Sequence[Shelf], documents: int, seed: int = 0) -> UnlabeledBatches:
+    return UnlabeledBatches([cast(Store, shelf) for shelf in shelves], documents, seed)
+
+
+def numbers(words: Ragged, pieces: Ragged) -> list[int]:
+    """Which documents these are; words and pieces must be of the same ones."""
+    found = [row[0] for row in words.to_lists()]
+    assert [row[0] for row in pieces.to_lists()] == found
+    assert words.offsets[0] == pieces.offsets[0] == 0
+    return found
+
+
+def test_a_step_draws_the_same_documents_whatever_was_drawn_before() -> None:
+    shelf = Shelf([[1 + n % 7 for n in range(40)], [2 + n % 5 for n in range(25)]])
+    batches = batches_of([shelf], 6)
+    first = [numbers(*batches(step)) for step in range(12)]
+    assert [numbers(*batches_of([shelf], 6)(step)) for step in reversed(range(12))] == first[::-1]
+    assert len({tuple(rows) for rows in first}) == 12
+    assert [numbers(*batches_of([shelf], 6, seed=1)(step)) for step in range(12)] != first
+
+
+def test_every_document_is_drawn_sooner_or_later_and_each_once_in_a_batch() -> None:
+    lengths = [1 + (7 * n) % 11 for n in range(60)]
+    shelves = [Shelf([lengths[:20], lengths[20:30]]), Shelf([lengths[30:]], first=30)]
+    batches = batches_of(shelves, 5)
+    drawn = [numbers(*batches(step)) for step in range(600)]
+    assert all(len(set(rows)) == 5 for rows in drawn)
+    assert {row for rows in drawn for row in rows} == set(range(60))
+
+
+def test_a_shard_is_drawn_from_as_often_as_it_has_documents() -> None:
+    """10 of 100 documents: 60 of 600 steps expected, with a deviation of sqrt(600 * 0.1 * 0.9) = 7.3."""
+    batches = batches_of([Shelf([[3] * 90, [3] * 10])], 5)
+    small = sum(numbers(*batches(step))[0] >= 90 for step in range(600))
+    assert 60 - 4 * 7.3 < small < 60 + 4 * 7.3
+
+
+def test_documents_of_a_batch_are_of_like_length() -> None:
+    """Out of 16 batches of lengths 1 .. 64, all different: 4 that follow one another."""
+    batches = batches_of([Shelf([(np.random.default_rng(0).permutation(64) + 1).tolist()])], 4)
+    starts = set()
+    for step in range(200):
+        words, _ = batches(step)
+        assert np.diff(words.lengths).tolist() == [1, 1, 1]
+        starts.add(int(words.lengths[0]))
+    assert len(starts) > 50
+
+
+@pytest.mark.parametrize("size", [1, 3, 5])
+def test_a_store_smaller_than_a_batch_gives_all_it_has(size: int) -> None:
+    batches = batches_of([Shelf([[size - n for n in range(size)]])], 5)
+    for step in range(5):
+        assert numbers(*batches(step)) == list(range(size))[::-1]
