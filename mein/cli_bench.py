@@ -37,7 +37,7 @@ def bench_memory(
     workers: Workers = 2,
     out: Figures = None,
 ) -> None:
-    """Peak memory of encoding and of stage 2 at several sizes of corpus."""
+    """Peak memory of encoding and of stage 2, by size of corpus."""
     from mein.shell.bench import run_memory
 
     run_memory([*documents, *(sizes or [])], workers, out)
@@ -52,7 +52,7 @@ def bench_experts(
     repeats: Annotated[int, typer.Option(min=1, metavar="N", help="Measurements of ours and theirs.")] = 5,
     out: Figures = None,
 ) -> None:
-    """Tokens a second of LSTM, ADV and VAT beside a plain float32 loop."""
+    """Tokens a second of LSTM, ADV and VAT, ours and plain."""
     from mein.shell.bench import run_experts
 
     run_experts(
@@ -70,7 +70,7 @@ def bench_imitators(
     repeats: Annotated[int, typer.Option(min=1, metavar="N", help="Measurements of ours and theirs.")] = 5,
     out: Figures = None,
 ) -> None:
-    """Tokens a second of imitators beside plain modules and the experts."""
+    """Tokens a second of imitators, ours and plain."""
     from mein.shell.bench import run_imitators
 
     run_imitators(device, tokens, sizes, repeats, out)

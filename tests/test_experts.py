@@ -76,9 +76,17 @@ def language_model(path: Path, reporter: Silence | None = None, **overrides: Any
     return pretrain(config, source, "the text", folder, reporter, resume=path.exists())
 
 
+@pytest.fixture(scope="module", autouse=True)
+def unsynced() -> Iterator[None]:
+    """Nobody pulls the plug here, so files need not reach the disk, which is half of the time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.fsync", lambda descriptor: None)
+        yield
+
+
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a tiny BERT and a language model for each expert that starts from one."""
+    """A folder with a language model for each expert that starts from one."""
     path = tmp_path_factory.mktemp("models")
     for kind in OF_LANGUAGE:
         language_model(path / kind, expert__kind=kind)
@@ -95,9 +103,7 @@ Run = Callable[[str, str], Path]
 
 
 @pytest.fixture(scope="module")
-def run(
-    models: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
-) -> Callable[[str, str], Path]:
+def run(models: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Run:
     """The folder of a finished run with a kind of expert and a training; each is run once.
 
     Stage 3 takes its steps, but may not leave its start.
@@ -320,6 +326,15 @@ def test_a_killed_pretraining_ends_as_if_it_had_not_been(tmp_path: Path, models:
 SECRET = "zyxomma"
 
 
+def poison(text: str) -> str:
+    """A word that no other text holds, and the known ones backwards: unknown ones alone would be dropped."""
+    return " ".join([SECRET, *reversed(text.split()), SECRET])
+
+
+def flipped(labels: Sequence[str]) -> list[str]:
+    return ["positive" if label == "negative" else "negative" for label in labels]
+
+
 @dataclass(frozen=True)
 class Files:
     """The embedded corpus in four files, of which any may be written anew."""
@@ -379,8 +394,7 @@ def test_labels_of_unlabelled_text_are_not_read(tmp_path: Path, files: Files, ho
 
 
 def test_test_labels_change_the_verdict_alone(tmp_path: Path, files: Files, honest: Honest) -> None:
-    flipped = ["positive" if label == "negative" else "negative" for label in TEXTS.test_labels]
-    poisoned = files.write(test=(TEXTS.test_texts, flipped))
+    poisoned = files.write(test=(TEXTS.test_texts, flipped(TEXTS.test_labels)))
     assert different(learn(tmp_path / "run", poisoned), honest[1]) == {"predictions.parquet"}
     assert_array_equal(said(tmp_path / "run", MIXTURE), said(honest[0], MIXTURE))
     before, after = (
@@ -392,7 +406,7 @@ def test_test_labels_change_the_verdict_alone(tmp_path: Path, files: Files, hone
 
 def test_test_texts_reach_nothing_but_the_verdict(tmp_path: Path, files: Files, honest: Honest) -> None:
     """The three that are also unlabelled stay as they are, for those are left out by design."""
-    texts = [*TEXTS.test_texts[:3], *(f"{SECRET} {text} {SECRET}" for text in TEXTS.test_texts[3:])]
+    texts = [*TEXTS.test_texts[:3], *map(poison, TEXTS.test_texts[3:])]
     poisoned = files.write(test=(texts, TEXTS.test_labels))
     assert different(learn(tmp_path / "run", poisoned), honest[1]) == {"predictions.parquet"}
 
@@ -400,9 +414,8 @@ def test_test_texts_reach_nothing_but_the_verdict(tmp_path: Path, files: Files, 
 def test_dev_reaches_neither_vocabularies_nor_language_model_nor_optimizer(
     tmp_path: Path, files: Files, honest: Honest
 ) -> None:
-    labels = ["positive" if label == "negative" else "negative" for label in TEXTS.labeled_labels[60:]]
-    texts = [f"{SECRET} {text} {SECRET}" for text in TEXTS.labeled_texts[60:]]
-    poisoned = learn(tmp_path / "run", files.write(dev=(texts, labels)))
+    dev = list(map(poison, TEXTS.labeled_texts[60:])), flipped(TEXTS.labeled_labels[60:])
+    poisoned = learn(tmp_path / "run", files.write(dev=dev))
     changed = different(poisoned, honest[1])
     assert {"labels.json", "encoded/dev/shard-00000.arrow", "predictions.parquet"} <= changed
     learned = {"words.txt", "pieces.model", "vocabularies.json", "language_model.safetensors"}
@@ -414,14 +427,14 @@ def test_dev_reaches_neither_vocabularies_nor_language_model_nor_optimizer(
 
 def test_training_text_does_reach_the_language_model(tmp_path: Path, files: Files, honest: Honest) -> None:
     """The poison works: where it is allowed to, it shows."""
-    raw = [f"{SECRET} {text}" for text in TEXTS.unlabeled_texts]
+    raw = list(map(poison, TEXTS.unlabeled_texts))
     poisoned = learn(tmp_path / "run", files.write(unlabeled=(raw, None)))
     assert SECRET.encode() in poisoned["words.txt"]
     assert "language_model.safetensors" in different(poisoned, honest[1])
 
 
 def test_pretraining_reads_no_label(tmp_path: Path) -> None:
-    found = []
+    found: list[dict[str, bytes]] = []
     for labels in (None, ["poison"] * len(TRAINING_TEXT), range(len(TRAINING_TEXT))):
         text = write_csv(tmp_path / "text.csv", TRAINING_TEXT, labels)
         out = tmp_path / f"lm{len(found)}"
@@ -496,7 +509,8 @@ def test_the_run_of_another_expert_serves_as_a_language_model(
 def test_a_language_model_that_does_not_fit_is_refused(
     tmp_path: Path, words: list[str], models: Path, kind: str, setting: str, ours: str, theirs: str
 ) -> None:
-    sentence = rf"{setting} is {ours}, but the language model in .*{kind} was trained with {theirs}: set it to that\."
+    where = rf"the language model in .*{kind} was trained with {theirs}"
+    sentence = rf"{setting} is {ours}, but {where}: set it to that\."
     change = ["--set", f"{setting}={ours.lower()}"]
     refuses(sentence, "train", *words, "--lm", models / kind, "--out", tmp_path / "run", *TINY, *change)
     assert not (tmp_path / "run/words.txt").exists()
@@ -543,7 +557,7 @@ def test_pretrain_into_a_folder_of_another_model_is_refused(models: Path) -> Non
 
 
 def classifier(kind: str, bert: Path, **parameters: Any) -> MeinClassifier:
-    named = {**SHORT, "expert__kind": kind, "expert__model": str(bert), "mixture__gates": "sigmoid"}
+    named = {**SHORT, "expert__kind": kind, "expert__model": str(bert)}
     named |= {"expert_training__learning_rate": 1e-4}
     settings = {name.replace("__", "."): value for name, value in named.items()}
     mine = {name: value for name, value in tiny.SETTINGS.items() if name != "runtime.device"}
@@ -556,15 +570,14 @@ def test_a_classifier_is_saved_loaded_and_pickled(tmp_path: Path, bert: Path, ki
         TEXTS.labeled_texts, TEXTS.labeled_labels, unlabeled=TEXTS.unlabeled_texts[:50]
     )
     answers = model.predict_proba(TEXTS.test_texts)
-    assert (model.gates_ > 0.1).all()
     assert np.ptp(answers[:, 0]) > 1e-3  # it tells texts apart
     model.save(tmp_path / "saved")
     assert_array_equal(
         MeinClassifier.load(tmp_path / "saved", "cpu").predict_proba(TEXTS.test_texts), answers
     )
-    pickled, home = pickle.dumps(model), model.model_.hub.parent
+    pickled, hub = pickle.dumps(model), str(model.model_.hub)
     del model
-    assert not home.exists()  # and yet, in another process or a year later:
+    assert not Path(hub).parent.exists()  # and yet, in another process or a year later:
     again = pickle.loads(pickled)  # noqa: S301 - our own
     assert_array_equal(again.predict_proba(TEXTS.test_texts), answers)
     again.save(tmp_path / "again")

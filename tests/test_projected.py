@@ -286,7 +286,8 @@ def test_the_kernels_agree_in_the_interpreter() -> None:
 @pytest.mark.parametrize(("precision", "bound"), [("bf16", 4e-2), ("float32", 1e-4)])
 @pytest.mark.parametrize("case", CASES)
 def test_a_gpu_agrees_and_gives_the_same_bits(case: str, precision: Precision, bound: float) -> None:
-    imitators, documents = build(pieces=1_000, **CASES[case]), many_documents()
+    imitators = build(pieces=1_000, **CASES[case])
+    documents = [document[:400] for document in many_documents()]
 
     def loss(batch: PieceBatch, p: Tensor) -> Tensor:
         pieces, document = batch.pieces.cuda(), batch.document.cuda()

@@ -98,7 +98,8 @@ def _row(value: Any, classes: Sequence[Label], where: str) -> list[float]:
     except ValueError as problem:
         raise InputError(f"{where} gives {value!r:.60}: write a JSON list or object of numbers.") from problem
     if isinstance(value, dict):
-        unknown = set(value) - {str(label) for label in classes}
+        named = {name for name, number in value.items() if number is not None}  # Arrow names all in each row
+        unknown = named - {str(label) for label in classes}
         if unknown:
             raise InputError(
                 f"{where} names the class {sorted(unknown)[0]!r}, which the labels lack: "

@@ -31,7 +31,7 @@ class WordEmbedding(nn.Module):
             return nn.functional.embedding(words, self.weight, padding_idx=0)
         mean, square = Moments.apply(self.weight, self.shares.to(self.weight.dtype))  # type: ignore[no-untyped-call]
         deviation = (VARIANCE_FLOOR + (square - mean.square()).clamp_min(0.0)).sqrt()
-        embedded = (nn.functional.embedding(words, self.weight) - mean) / deviation
+        embedded: Tensor = (nn.functional.embedding(words, self.weight) - mean) / deviation
         return embedded * (words != 0)[..., None]
 
     def table(self) -> Tensor:

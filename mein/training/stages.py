@@ -156,9 +156,8 @@ def fine_tune(
 ) -> Outcome:
     """Theta, Lambda = argmin L'_s: the third line. With no imitators it is the control "closed gates"."""
     device = device_of(expert)
-    labels, weights, alpha = (
-        torch.from_numpy(a).to(device) for a in (train_part.labels, train_part.weights, train_part.alpha)
-    )
+    constants = (train_part.labels, train_part.weights, train_part.alpha)
+    labels, weights, alpha = (torch.from_numpy(array).to(device) for array in constants)
 
     def plan(epoch: int) -> Iterator[np.ndarray]:
         order = numpy_generator(seed, "order", name, epoch).permutation(len(train_part))
@@ -180,11 +179,15 @@ def fine_tune(
     trained = {**_prefixed("expert", expert), **_prefixed("gates", gates)}
     min_gain = config.min_gain
     if min_gain is None:
-        error = score()["dev_error"]
-        min_gain = math.sqrt(error * (100.0 - error) / len(dev_part))
+        min_gain = standard_error(score()["dev_error"], len(dev_part))
     begin, carried = neighbors_of_epochs(expert, train_part.words, objective)
     stage = Stage(name, trained, len(train_part), plan, fetch, loss, score, min_gain, begin, carried)
     return train(stage, config, runtime)
+
+
+def standard_error(error: float, documents: int) -> float:
+    """That of an error in %, counted on so many documents."""
+    return math.sqrt(error * (100.0 - error) / documents)
 
 
 def _batch_tokens(unlabeled: Store) -> int:
