@@ -29,8 +29,9 @@ class WordEmbedding(nn.Module):
         """Embeddings (B, T, D) of words (B, T)."""
         if self.shares is None:
             return nn.functional.embedding(words, self.weight, padding_idx=0)
-        mean, square = Moments.apply(self.weight, self.shares.to(self.weight.dtype))  # type: ignore[no-untyped-call]
-        deviation = (VARIANCE_FLOOR + (square - mean.square()).clamp_min(0.0)).sqrt()
+        shares = self.shares.to(self.weight.dtype)
+        mean, variance = Moments.apply(self.weight, shares)  # type: ignore[no-untyped-call]
+        deviation = (VARIANCE_FLOOR + variance).sqrt()
         embedded: Tensor = (nn.functional.embedding(words, self.weight) - mean) / deviation
         return embedded * (words != 0)[..., None]
 
@@ -41,23 +42,26 @@ class WordEmbedding(nn.Module):
 
 
 class Moments(torch.autograd.Function):
-    """m_d = sum_v f_v E_vd and q_d = sum_v f_v E_vd^2 (D,) of a table E (V, D) and shares f (V,).
+    """m_d = sum_v f_v E_vd and q_d = sum_v f_v (E_vd - m_d)^2 (D,) of a table E (V, D) and shares f (V,).
 
     By hand, because the table is large and autograd would go over it a dozen times:
-    dL/dE_vd = f_v (dL/dm_d + 2 E_vd dL/dq_d).
+    dL/dE_vd = f_v (dL/dm_d + 2 (E_vd - m_d) dL/dq_d). The m inside q adds nothing: its factor is a sum of
+    f_v (E_vd - m_d), which is 0.
     """
 
     @staticmethod
     def forward(ctx: Any, table: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
-        ctx.save_for_backward(table, shares)
         with torch.autocast(table.device.type, enabled=False):  # it would round products to bfloat16
-            return shares @ table, shares @ table.square()
+            mean = shares @ table
+            variance = shares @ (table - mean).square_()
+        ctx.save_for_backward(table, shares, mean)
+        return mean, variance
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None]:
-        table, shares = ctx.saved_tensors
+        table, shares, mean = ctx.saved_tensors
         dm, dq = upstream
-        return torch.addcmul(dm, table, 2.0 * dq).mul_(shares[:, None]), None
+        return torch.addcmul(dm - 2.0 * mean * dq, table, 2.0 * dq).mul_(shares[:, None]), None
 
 
 def drop_out(embedded: Tensor, rate: float, dropout: Generator | None) -> Tensor:

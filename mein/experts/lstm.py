@@ -30,7 +30,7 @@ class LSTMExpert(Expert):
     ) -> None:
         super().__init__()
         self.classes = classes
-        self.dropout = config.dropout
+        self.dropout, self.mlp_dropout = config.dropout, config.mlp_dropout
         self.embedding = WordEmbedding(vocabulary_size, config.embedding_dim, frequencies)
         self.features = features
         D = config.embedding_dim + (0 if features is None else features.size)
@@ -67,6 +67,9 @@ class LSTMExpert(Expert):
         last = torch.arange(len(lengths), device=lengths.device)
         h_T = states[last, lengths - 1]  # (B, H)
         s = functional.relu(self.hidden(h_T))  # (B, M)
+        if dropout is not None and self.mlp_dropout > 0.0:  # subtle: two passes of a step drop out alike
+            same = torch.Generator(dropout.device).manual_seed(dropout.initial_seed() + 1)
+            s = drop_out(s, self.mlp_dropout, same)
         z: Tensor = self.output(s)  # Eq. 1
         return z
 

@@ -65,6 +65,8 @@ def word_push(
     Every direction counts alike at first; the gradient says which of them matter.
     """
     K = directions.shape[2]
+    if K == 0:  # the labelled text has a single word
+        return torch.zeros_like(embedded, requires_grad=False)
     a = torch.full(directions.shape[:3], 1.0 / K, dtype=embedded.dtype, device=embedded.device)
     a.requires_grad_()
     step = _unit((a[..., None] * directions).sum(2))  # per word, of norm 1
