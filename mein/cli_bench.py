@@ -74,3 +74,15 @@ def bench_imitators(
     from mein.shell.bench import run_imitators
 
     run_imitators(device, tokens, sizes, repeats, out)
+
+
+@bench.command("imitate")
+def bench_imitate(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run with its encoded text.")],
+    device: Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda ...")] = "auto",
+    out: Figures = None,
+) -> None:
+    """Time to the held-out KL of the plain loop's first epoch."""
+    from mein.shell.bench import run_imitate
+
+    run_imitate(run, device, out)

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from mein.bench.encode import bench_encode
 from mein.bench.experts import Sizes, bench_experts
+from mein.bench.imitate import bench_imitate
 from mein.bench.imitation import bench_imitation
 from mein.bench.imitators import bench_imitators
 from mein.bench.memory import bench_memory
@@ -83,6 +84,17 @@ def run_imitators(device: str, tokens: list[int] | None, sizes: int, repeats: in
         table.add_row(", ".join(map(str, row["windows"])), *shown, f"{row['ratio']['median']:.1f}", paper)
     for name, rate in figures["experts"].items():
         table.add_row(f"expert, {name}", f"{rate['median']:,.0f}", *[""] * (len(tokens) + 2))
+    _deliver(figures, out, table)
+
+
+def run_imitate(run: Path, device: str, out: Path | None) -> None:
+    """Measure how soon imitators know what the plain loop knows after an epoch."""
+    figures = bench_imitate(run, choose_device(device))
+    table = _table("", "seconds", "held-out KL")
+    for name in ("plain", "ours"):
+        table.add_row(name, f"{figures[name]['seconds']:.2f}", f"{figures[name]['kl']:.4f}")
+    sooner = figures["times_sooner"]
+    table.add_row("times sooner", "not reached" if sooner is None else f"{sooner:.1f}", "")
     _deliver(figures, out, table)
 
 

@@ -110,6 +110,13 @@ def train_imitators(
     seed: int,
 ) -> Outcome:
     """Phi = argmin L_u: the second line. Reads the expert's word on each document, never a label."""
+    return train(imitation_stage(imitators, unlabeled, held_out, config, seed), config, runtime)
+
+
+def imitation_stage(
+    imitators: Imitators, unlabeled: Store, held_out: Store, config: ImitationConfig, seed: int
+) -> Stage:
+    """What the loop needs to know of stage 2."""
     device = device_of(imitators)
     tokens = _batch_tokens(unlabeled) if config.batch_tokens is None else config.batch_tokens
     starts = np.concatenate([[0], np.cumsum(unlabeled.shard_lengths)])
@@ -140,7 +147,7 @@ def train_imitators(
         return imitation_scores(imitators, held_out)
 
     named = dict(imitators.named_parameters())
-    return train(Stage("imitators", named, len(unlabeled), plan, fetch, loss, score), config, runtime)
+    return Stage("imitators", named, len(unlabeled), plan, fetch, loss, score)
 
 
 def fine_tune(

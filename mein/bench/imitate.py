@@ -1,0 +1,125 @@
+"""How soon imitators know what the plain loop knows after an epoch: held-out KL against the clock."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mein.artefacts import load_encoder
+from mein.bench.experts import device_name
+from mein.bench.hardware import hardware
+from mein.building import build_imitators
+from mein.config import Config
+from mein.errors import RunError
+from mein.imitators.reference import Imitators, imitation_loss
+from mein.model import read_config, read_labels
+from mein.text.store import Store
+from mein.training.folder import RunFolder
+from mein.training.loop import fetched, take_step
+from mein.training.scores import EXPERT_COLUMN, imitation_scores
+from mein.training.stages import ImitationConfig, imitation_stage
+from mein.training.standing import Stage, Standing
+
+PLAIN = ImitationConfig(epochs=1, batch_documents=32, falls_to_zero=False, learning_rate=1e-3)
+LOOKS = 40  # how often our KL is looked at in an epoch; the clock stands still meanwhile
+
+
+def bench_imitate(run: Path, device: torch.device) -> dict[str, Any]:
+    """Train imitators on a run's own text: plainly for an epoch, then ours until they are as good."""
+    folder = RunFolder(run)
+    config = read_config(folder)
+    unlabeled, held_out = _open(folder, "unlabeled"), _open(folder, "held_out")
+    plain = _plain(folder, config, device, unlabeled, held_out)
+    ours = _ours(folder, config, device, unlabeled, held_out, plain["kl"])
+    times_sooner = plain["seconds"] / ours["seconds"] if ours["reached"] else None
+    return {
+        "hardware": hardware(),
+        "device": device_name(device),
+        "documents": len(unlabeled),
+        "plain": plain,
+        "ours": ours,
+        "times_sooner": times_sooner,
+    }
+
+
+def _plain(
+    folder: RunFolder, config: Config, device: torch.device, unlabeled: Store, held_out: Store
+) -> dict[str, float]:
+    """The paper's loop: Embedding and Conv1d in float32, 32 documents a batch, torch's own Adam."""
+    imitators = _imitators(folder, config, device)
+    stage = imitation_stage(imitators, unlabeled, held_out, PLAIN, config.seed)
+    optimizer = torch.optim.Adam(imitators.parameters(), lr=PLAIN.learning_rate)
+    started = time.perf_counter()
+    for rows in stage.plan(0):
+        batch, probs = stage.fetch(rows)
+        optimizer.zero_grad()
+        imitation_loss(probs, imitators(batch.pieces), batch.document).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    _wait(device)
+    seconds = time.perf_counter() - started
+    return {"seconds": seconds, **imitation_scores(imitators, held_out)}
+
+
+def _ours(
+    folder: RunFolder, config: Config, device: torch.device, unlabeled: Store, held_out: Store, goal: float
+) -> dict[str, Any]:
+    """Our loop with the run's settings, stopped when the held-out KL is down to the goal."""
+    imitators = _imitators(folder, config, device)
+    settings = config.imitator_training
+    stage = imitation_stage(imitators, unlabeled, held_out, settings, config.seed)
+    optimizer = torch.optim.Adam(imitators.parameters(), lr=settings.learning_rate, fused=True)
+    steps_an_epoch = sum(1 for _ in stage.plan(0))
+    standing, seconds = Standing(), 0.0
+    batches = _endless(stage, standing, settings.epochs)
+    curve: list[tuple[float, float]] = []
+    is_over = False
+    while not is_over:
+        started = time.perf_counter()
+        for _ in range(max(1, steps_an_epoch // LOOKS)):
+            batch = next(batches, None)
+            is_over = batch is None
+            if batch is not None:
+                take_step(stage, batch, standing, settings, optimizer)
+                standing.step += 1
+        _wait(device)
+        seconds += time.perf_counter() - started
+        curve.append((seconds, imitation_scores(imitators, held_out)["kl"]))
+        is_over = is_over or curve[-1][1] <= goal
+    reached = curve[-1][1] <= goal
+    return {
+        "seconds": seconds,
+        "kl": curve[-1][1],
+        "reached": reached,
+        "steps": standing.step,
+        "curve": curve,
+    }
+
+
+def _endless(stage: Stage, standing: Standing, epochs: int) -> Iterator[Any]:
+    """The batches of all epochs, fetched ahead."""
+    for epoch in range(epochs):
+        standing.epoch, standing.documents = epoch, 0
+        for rows, batch in fetched(stage.plan(epoch), stage.fetch):
+            yield batch
+            standing.documents += len(rows)
+
+
+def _open(folder: RunFolder, part: str) -> Store:
+    store = Store.open(folder / f"encoded/{part}")
+    if not store.has_column(EXPERT_COLUMN):
+        raise RunError(f"{folder.path} holds no word of its expert on {part}: give a run that is done.")
+    return store
+
+
+def _imitators(folder: RunFolder, config: Config, device: torch.device) -> Imitators:
+    classes, pieces = len(read_labels(folder)[0].classes), load_encoder(config, folder).pieces.size
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        return build_imitators(config, pieces, classes, is_taught=True).to(device)
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
