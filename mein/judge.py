@@ -44,6 +44,7 @@ def train_and_judge(
     resume: bool = False,
     controls: bool = True,
     teacher: Teacher | None = None,
+    has_baseline: bool = True,
 ) -> list[Row]:
     """Train in the folder `path`, then read the test labels, once, and leave the verdict there."""
     folder = RunFolder(path)
@@ -51,7 +52,7 @@ def train_and_judge(
         run = train_run(config, corpus, folder, reporter, resume=resume, controls=controls, teacher=teacher)
         part, texts, ids = _judged_part(run)
         with run.timed("judging"):
-            baseline = _baseline(run, texts, holds_dev=part == "dev")
+            baseline = _baseline(run, texts, holds_dev=part == "dev") if has_baseline else {}
             systems = baseline | log_probs_of_all(folder, config, texts, teacher)
         rows = compare(ids, systems, seed=config.seed)
         if not folder.is_done:

@@ -1,6 +1,6 @@
 """One run: Algorithm 1, with each line's artefact on disk, so that a killed run goes on where it stood."""
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -48,8 +48,7 @@ def train_run(
     if config.expert.kind == "teacher":
         teacher = open_teacher(config, labeled.labels.classes, teacher)
         refuse_unknown_texts(teacher, labeled, corpus)
-    identity = {"config": config.model_dump(mode="json", exclude={"runtime"})}
-    folder.claim({**identity, "data": corpus.names}, resume)
+    folder.claim(identity_of(config, corpus), resume)
     device = choose_device(config.runtime.device)
     reader = open_reader(config, folder, labeled.labels.classes, device, teacher)
     counts = prepare(config, corpus, labeled, folder, reporter, reader)
@@ -60,6 +59,11 @@ def train_run(
     imitators = learned_imitators(run, expert)  # line 2
     tune_mixture_and_controls(run, imitators, controls)  # line 3
     return run
+
+
+def identity_of(config: Config, corpus: Corpus) -> dict[str, Any]:
+    """What makes a run the run it is: its settings, less those of the machine, and its data's names."""
+    return {"config": config.model_dump(mode="json", exclude={"runtime"}), "data": corpus.names}
 
 
 def learned_expert(run: Run) -> Expert:

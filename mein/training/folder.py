@@ -27,8 +27,8 @@ class RunFolder:
         return (self / "done").exists()
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Hold the folder, so that a second run on it refuses to start."""
+    def held(self, *, waits: bool = False) -> Iterator[None]:
+        """Hold the folder, so that a second run on it refuses to start, or waits for the first."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             lock = (self / ".lock").open("w", encoding="utf-8")
@@ -36,7 +36,7 @@ class RunFolder:
             raise writing_failed(self.path, problem) from problem
         with lock:
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(lock, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
             except BlockingIOError as problem:
                 raise RunError(
                     f"Another process is working in {self.path}: wait for it, or choose another --out."

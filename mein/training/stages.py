@@ -57,6 +57,8 @@ class ImitationConfig(OptimizationConfig):
     """Pieces in a batch; none: 8,192, fewer where an epoch would then have less than 500 steps."""
     batch_documents: Annotated[int, Field(ge=1)] | None = None
     """Documents in a batch, instead of pieces."""
+    documents: Annotated[int, Field(ge=1)] | None = None
+    """Learn from so many of the unlabelled documents, drawn at random; none takes all."""
 
 
 @dataclass(frozen=True)
@@ -118,8 +120,9 @@ def imitation_stage(
 ) -> Stage:
     """What the loop needs to know of stage 2."""
     device = device_of(imitators)
-    tokens = _batch_tokens(unlabeled) if config.batch_tokens is None else config.batch_tokens
+    tokens = _batch_tokens(unlabeled, config) if config.batch_tokens is None else config.batch_tokens
     starts = np.concatenate([[0], np.cumsum(unlabeled.shard_lengths)])
+    chosen = drawn_rows(len(unlabeled), config.documents, seed)
 
     @lru_cache(maxsize=2)  # the shard in work, and the next, which is planned before that is done
     def on_device(shard: int) -> tuple[PiecesOnDevice, Tensor]:
@@ -130,6 +133,7 @@ def imitation_stage(
         for shard in numpy_generator(seed, "shards", epoch).permutation(unlabeled.shard_count):
             lengths = unlabeled.pieces(int(shard)).lengths
             order = numpy_generator(seed, "documents", epoch, int(shard)).permutation(len(lengths))
+            order = order if chosen is None else order[chosen[order + starts[shard]]]
             for rows in by_tokens(lengths, order, tokens, config.batch_documents):
                 yield rows + starts[shard]
 
@@ -147,7 +151,18 @@ def imitation_stage(
         return imitation_scores(imitators, held_out)
 
     named = dict(imitators.named_parameters())
-    return Stage("imitators", named, len(unlabeled), plan, fetch, loss, score)
+    documents = len(unlabeled) if chosen is None else int(chosen.sum())
+    return Stage("imitators", named, documents, plan, fetch, loss, score)
+
+
+def drawn_rows(documents: int, wanted: int | None, seed: int) -> np.ndarray | None:
+    """Which documents (n,) are among so many drawn at random; none means all. More hold fewer."""
+    if wanted is None or wanted >= documents:
+        return None
+    order = numpy_generator(seed, "drawn documents").permutation(documents)
+    is_drawn = np.zeros(documents, dtype=bool)
+    is_drawn[order[:wanted]] = True
+    return is_drawn
 
 
 def fine_tune(
@@ -197,10 +212,11 @@ def standard_error(error: float, documents: int) -> float:
     return math.sqrt(error * (100.0 - error) / documents)
 
 
-def _batch_tokens(unlabeled: Store) -> int:
+def _batch_tokens(unlabeled: Store, config: ImitationConfig) -> int:
     """Small steps for a small corpus, which would end an epoch after a handful of large ones."""
     total = sum(int(unlabeled.pieces(shard).offsets[-1]) for shard in range(unlabeled.shard_count))
-    return int(np.clip(total / EPOCH_STEPS, SMALLEST_BATCH, LARGEST_BATCH))
+    share = 1.0 if config.documents is None else min(1.0, config.documents / max(1, len(unlabeled)))
+    return int(np.clip(share * total / EPOCH_STEPS, SMALLEST_BATCH, LARGEST_BATCH))
 
 
 def _prefixed(prefix: str, module: nn.Module) -> dict[str, nn.Parameter]:

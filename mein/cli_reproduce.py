@@ -1,0 +1,50 @@
+"""mein reproduce, as the shell knows it."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mein.cli_options import Set
+
+
+def reproduce(
+    grid: Annotated[str, typer.Option(metavar="NAME", help="results, windows or more-data.")] = "results",
+    datasets: Annotated[str, typer.Option(metavar="A,B", help="Folders under --data.")] = "imdb",
+    experts: Annotated[
+        str, typer.Option(metavar="A,B", help="Rows of the paper: lstm, lm-lstm, adv-lm-lstm ...")
+    ] = "lstm,lm-lstm,adv-lm-lstm",
+    seed: Annotated[int, typer.Option(min=0, metavar="N", help="The first seed.")] = 0,
+    seeds: Annotated[int, typer.Option(min=1, metavar="N", help="How many.")] = 1,
+    data: Annotated[Path, typer.Option(metavar="FOLDER", help="What `mein data` made.")] = Path("data"),
+    work: Annotated[Path, typer.Option(metavar="FOLDER", help="For runs; large.")] = Path("runs/reproduce"),
+    results: Annotated[Path, typer.Option(metavar="FOLDER", help="For result lines.")] = Path("results"),
+    preset: Annotated[str, typer.Option(metavar="NAME", help="As in `mein train`.")] = "full",
+    set_: Set = [],  # noqa: B006 - typer reads the default and never changes it
+    jobs: Annotated[int, typer.Option(min=1, metavar="N", help="Runs at a time.")] = 1,
+    page: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Only make this page from the result lines.")
+    ] = None,
+) -> None:
+    """Run the paper's experiments: our numbers beside its own."""
+    from mein.config import parse_overrides
+    from mein.shell.reproduce import Request, write_pages
+    from mein.shell.reproduce import reproduce as run_missing
+
+    if page is not None:
+        write_pages(results, page)
+        return
+    request = Request(
+        grid=grid,
+        datasets=tuple(datasets.split(",")),
+        experts=tuple(experts.split(",")),
+        seeds=range(seed, seed + seeds),
+        data=data,
+        work=work,
+        results=results,
+        preset=preset,
+        settings=parse_overrides(set_),
+        arguments=tuple(sys.argv[2:]),
+    )
+    run_missing(request, jobs)

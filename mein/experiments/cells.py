@@ -1,0 +1,82 @@
+"""The grids, as plain data: which experts, windows, amounts of text and seeds make which table."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+WINDOWS = (1, 2, 3, 4)
+VARIANTS = ("plain", "closed", "random", "imn-paper", "imn")
+"""The expert alone; stage 3 without imitators; with random vectors; with the paper's gates; with ours."""
+
+EXPERTS: dict[str, dict[str, Any]] = {
+    "lstm": {"expert.kind": "lstm"},
+    "lm-lstm": {"expert.kind": "lm-lstm"},
+    "adv-lm-lstm": {"expert.kind": "lm-lstm", "expert.training": "adv"},
+    "vat-lm-lstm": {"expert.kind": "lm-lstm", "expert.training": "vat"},
+    "ivat-lstm": {"expert.kind": "lm-lstm", "expert.training": "ivat"},
+    "elmo-lstm": {"expert.kind": "elmo-lstm"},
+    "adv-lm-lstm-large": {"expert.kind": "lm-lstm", "expert.training": "adv", "expert.embedding_dim": 512},
+}
+"""The paper's rows, and the settings that make each."""
+
+PAPER_GATES: dict[str, Any] = {
+    "mixture.gates": "sigmoid",
+    "mixture.centers_evidence": False,
+    "fine_tuning.min_gain": 0.0,
+    "fine_tuning.patience": None,
+}
+"""What the paper does in stage 3, from the same expert and imitators."""
+
+WINDOW_SETS = {
+    "A": (1,),
+    "B": (1, 2),
+    "C": (1, 2, 3),
+    "D": WINDOWS,
+    "D + 5": (1, 2, 3, 4, 5),
+    "without 1": (2, 3, 4),
+    "without 1, 2": (3, 4),
+    "only 4": (4,),
+}
+"""The paper's sets of windows, and those of its table of removals."""
+
+AMOUNTS = (5_000, 20_000, 50_000, 100_000, 150_000)
+"""Unlabelled documents in "more data, better performance"."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One number of a table: a variant of an expert on a data set, by one seed."""
+
+    dataset: str
+    expert: str
+    variant: str
+    seed: int
+    windows: tuple[int, ...] = WINDOWS
+    unlabeled: int | None = None
+    """So many unlabelled documents for the imitators; none: all there are."""
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What tells it from other cells."""
+        return (self.dataset, self.expert, self.variant, self.seed, self.windows, self.unlabeled)
+
+
+def results(dataset: str, experts: tuple[str, ...], seeds: range) -> Iterator[Cell]:
+    """The table of results: every variant of every expert."""
+    for expert in experts:
+        for seed in seeds:
+            yield from (Cell(dataset, expert, variant, seed) for variant in VARIANTS)
+
+
+def windows(dataset: str, experts: tuple[str, ...], seeds: range) -> Iterator[Cell]:
+    """The effect of window sizes: sets A to D, one more window, and fewer small ones."""
+    for expert in experts:
+        for seed in seeds:
+            yield from (Cell(dataset, expert, "imn", seed, chosen) for chosen in WINDOW_SETS.values())
+
+
+def more_data(dataset: str, experts: tuple[str, ...], seeds: range) -> Iterator[Cell]:
+    """More data, better performance."""
+    for expert in experts:
+        for seed in seeds:
+            yield from (Cell(dataset, expert, "imn", seed, WINDOWS, amount) for amount in AMOUNTS)

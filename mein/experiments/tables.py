@@ -1,0 +1,129 @@
+"""docs/results.md, made from result lines alone: our numbers beside the paper's, empty cells counted."""
+
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mein.evaluation.significance import paired_bootstrap
+from mein.experiments.cells import AMOUNTS, EXPERTS, VARIANTS, WINDOW_SETS, WINDOWS
+from mein.experiments.lines import Line, cell_of, correct_of
+from mein.experiments.published import MORE_DATA, REMOVED_WINDOWS, RESULTS
+
+TITLES = {
+    "plain": "expert alone",
+    "closed": "closed gates",
+    "random": "+ IMN (Random)",
+    "imn-paper": "+ IMN, the paper's gates",
+    "imn": "+ IMN, our gates",
+}
+HEAD = """# Results
+
+Made by `mein reproduce` from the lines under `results/`; do not edit. Test error in %, mean over seeds, its
+standard deviation and their number; the paper's figure in brackets. A star: better than the expert alone
+**and** than closed gates **and** than random vectors, each with p < 0.05 by a paired bootstrap over
+documents, seeds pooled. Everything was chosen on dev; test labels were read once, at the end of each run.
+"""
+
+
+def results_page(lines: Sequence[Line]) -> str:
+    """The whole page."""
+    datasets = list(dict.fromkeys(line["dataset"] for line in lines))
+    parts = [HEAD]
+    for dataset in datasets:
+        own = [line for line in lines if line["dataset"] == dataset]
+        parts += [f"## {dataset}", _results(dataset, own), _windows(dataset, own), _more_data(dataset, own)]
+        parts.append(_provenance(own))
+    if not datasets:
+        parts.append("Nothing has been run yet.")
+    return "\n\n".join(part.strip() for part in parts if part) + "\n"
+
+
+def _results(dataset: str, lines: Sequence[Line]) -> str:
+    """Experts by variants."""
+    rows, empty = [], 0
+    for expert in EXPERTS:
+        cells = []
+        for variant in VARIANTS:
+            found = _select(lines, expert=expert, variant=variant, windows=list(WINDOWS), unlabeled=None)
+            empty += not found
+            star = "\\*" if found and variant.startswith("imn") and _is_starred(lines, found) else ""
+            cells.append(_shown(found, RESULTS.get(expert, {}).get(variant, {}).get(dataset)) + star)
+        rows.append([expert, *cells])
+    table = _table(["expert", *(TITLES[variant] for variant in VARIANTS)], rows)
+    return f"### Table of results\n\n{table}\n\n{empty} of {len(EXPERTS) * len(VARIANTS)} cells are empty."
+
+
+def _windows(dataset: str, lines: Sequence[Line]) -> str:
+    """Sets of windows by experts."""
+    experts = [e for e in EXPERTS if _select(lines, expert=e, variant="imn", windows=[1], unlabeled=None)]
+    if not experts:
+        return ""
+    rows = []
+    for name, windows in WINDOW_SETS.items():
+        cells = []
+        for expert in experts:
+            found = _select(lines, expert=expert, variant="imn", windows=list(windows), unlabeled=None)
+            is_theirs = dataset == "elec" and expert == "adv-lm-lstm"
+            cells.append(_shown(found, REMOVED_WINDOWS.get(windows) if is_theirs else None))
+        rows.append([f"{name}: {', '.join(map(str, windows))}", *cells])
+    return "### Windows\n\n" + _table(["windows", *experts], rows)
+
+
+def _more_data(dataset: str, lines: Sequence[Line]) -> str:
+    """The error by the amount of unlabelled text."""
+    experts = [e for e in EXPERTS if any(_select(lines, expert=e, unlabeled=amount) for amount in AMOUNTS)]
+    if not experts:
+        return ""
+    rows = []
+    for amount in AMOUNTS:
+        published = MORE_DATA.get(dataset, {}).get(amount)
+        cells = [
+            _shown(_select(lines, expert=e, variant="imn", unlabeled=amount), published) for e in experts
+        ]
+        rows.append([f"{amount:,}", *cells])
+    return "### More data\n\n" + _table(["unlabelled documents", *experts], rows)
+
+
+def _provenance(lines: Sequence[Line]) -> str:
+    hardware = ", ".join(sorted({line["hardware"] for line in lines}))
+    commits = ", ".join(sorted({line["commit"] for line in lines}))
+    minutes = sum(line["seconds"] for line in lines) / 60
+    return f"{len(lines)} cells; {hardware}; commits {commits}; at most {minutes:.0f} minutes of runs in all."
+
+
+def _select(lines: Sequence[Line], **wanted: Any) -> list[Line]:
+    return [line for line in lines if all(line[name] == value for name, value in wanted.items())]
+
+
+def _is_starred(lines: Sequence[Line], found: Sequence[Line]) -> bool:
+    """Whether a variant beats all it must, over the seeds that both have."""
+    for rival in ("plain", "closed", "random"):
+        others = {
+            line["seed"]: line
+            for line in lines
+            if line["expert"] == found[0]["expert"] and cell_of(line).variant == rival
+        }
+        pairs = [(line, others[line["seed"]]) for line in found if line["seed"] in others]
+        if not pairs:
+            return False
+        ours, theirs = (np.stack([correct_of(pair[side]) for pair in pairs]) for side in (0, 1))
+        compared = paired_bootstrap(theirs, ours, seed=0)
+        if compared.difference <= 0 or compared.p_value >= 0.05:
+            return False
+    return True
+
+
+def _shown(found: Sequence[Line], published: float | None) -> str:
+    paper = "" if published is None else f" ({published:.2f})"
+    if not found:
+        return paper.strip()
+    errors = [line["test_error"] for line in found]
+    spread = f" ± {statistics.stdev(errors):.2f}" if len(errors) > 1 else ""
+    return f"{statistics.mean(errors):.2f}{spread} [{len(errors)}]{paper}"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])

@@ -1,0 +1,90 @@
+"""mein reproduce: run what is missing of the paper's experiments, and make the pages from the results."""
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mein.errors import ConfigError, RunError
+from mein.experiments.cells import EXPERTS, Cell, more_data, results, windows
+from mein.experiments.column import Experiment, run_column
+from mein.experiments.lines import missing, read_lines
+from mein.experiments.tables import results_page
+from mein.files import write_atomically
+from mein.progress import Terminal
+from mein.shell.console import open_console, say
+
+GRIDS = {"results": results, "windows": windows, "more-data": more_data}
+
+
+@dataclass(frozen=True)
+class Request:
+    """Which part of the experiments, and where its files lie."""
+
+    grid: str
+    datasets: tuple[str, ...]
+    experts: tuple[str, ...]
+    seeds: range
+    data: Path
+    work: Path
+    results: Path
+    preset: str
+    settings: dict[str, Any]
+    arguments: tuple[str, ...]
+    """The command's own words, for the processes that it starts."""
+
+
+def reproduce(request: Request, jobs: int) -> None:
+    """Run the missing cells, a process for each expert and seed, several at a time."""
+    console = open_console()
+    columns = _columns(request)
+    cells = sum(map(len, columns))
+    say(console, f"{cells} cells are missing, in {len(columns)} runs.")
+    if jobs == 1 or len(columns) <= 1:
+        experiment = Experiment(
+            request.data, request.work, request.results, request.preset, request.settings, Terminal(console)
+        )
+        for column in columns:
+            say(console, f"{column[0].dataset}, {column[0].expert}, seed {column[0].seed}", "bold")
+            run_column(experiment, column)
+        return
+    with ThreadPoolExecutor(jobs) as threads:
+        failed = [line for line in threads.map(lambda column: _start(request, column), columns) if line]
+    if failed:
+        raise RunError(f"{len(failed)} of {len(columns)} runs failed, the first so: {failed[0]}")
+
+
+def write_pages(folder: Path, page: Path) -> None:
+    """Make docs/results.md from the lines."""
+    write_atomically(page, results_page(read_lines(folder)).encode("utf-8"))
+    say(open_console(), f"Wrote {page}.")
+
+
+def _columns(request: Request) -> list[list[Cell]]:
+    """The missing cells of each data set, expert and seed."""
+    if request.grid not in GRIDS:
+        raise ConfigError(f"Unknown grid {request.grid!r}: choose one of {', '.join(GRIDS)}.")
+    for expert in request.experts:
+        if expert not in EXPERTS:
+            raise ConfigError(f"Unknown expert {expert!r}: choose among {', '.join(EXPERTS)}.")
+    done = read_lines(request.results)
+    columns: dict[tuple[str, str, int], list[Cell]] = {}
+    for dataset in request.datasets:
+        cells = GRIDS[request.grid](dataset, request.experts, request.seeds)
+        for cell in missing(cells, done):
+            columns.setdefault((cell.dataset, cell.expert, cell.seed), []).append(cell)
+    return list(columns.values())
+
+
+def _start(request: Request, column: Sequence[Cell]) -> str | None:
+    """Run one column in a process of its own; what it complained of, if it failed."""
+    first = column[0]
+    only = ["--datasets", first.dataset, "--experts", first.expert, "--seed", str(first.seed), "--seeds", "1"]
+    command = [sys.executable, "-c", "from mein.cli import main; main()", "reproduce"]
+    ended = subprocess.run(
+        [*command, *request.arguments, *only, "--jobs", "1"], capture_output=True, text=True, check=False
+    )
+    return None if ended.returncode == 0 else (ended.stderr.strip().splitlines() or ["no word"])[-1]
