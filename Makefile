@@ -19,7 +19,7 @@ types: $(VENV)/installed
 	$(BIN)/mypy
 
 unit: $(VENV)/installed
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses auto
 
 slow: $(VENV)/installed
 	$(BIN)/pytest -m slow
