@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +14,7 @@ from mein.errors import ConfigError, InputError
 from mein.experiments import cells, tables
 from mein.experiments.cells import EXPERTS, VARIANTS, Cell
 from mein.experiments.column import Experiment, run_column
+from mein.experiments.figures import more_data_figure
 from mein.experiments.lines import append_lines, cell_of, correct_of, line_of, missing, read_lines
 from mein.experiments.published import RESULTS
 from mein.model import load_model
@@ -166,8 +168,25 @@ def test_the_page_is_made_from_the_lines_alone(lines: list[dict[str, Any]], tmp_
     append_lines(copy / "toy.jsonl", lines)
     write_pages(copy, tmp_path / "results.md")
     page = (tmp_path / "results.md").read_text(encoding="utf-8")
-    assert page == tables.results_page(json.loads(json.dumps(lines)))
+    assert page.startswith(tables.results_page(json.loads(json.dumps(lines))))
     assert "### Windows" in page
+    figure = ElementTree.parse(tmp_path / "results-windows-toy.svg").getroot()
+    assert "![windows, toy](results-windows-toy.svg)" in page
+    described = next(part.text for part in figure if part.tag.endswith("desc"))
+    errors = {tuple(line["windows"]): line["test_error"] for line in lines if line["variant"] == "imn"}
+    assert described is not None
+    assert f"{errors[(1,)]:.2f}" in described
+
+
+def test_more_data_is_drawn_beside_the_paper_s_curve() -> None:
+    lines = [
+        made_up("adv-lm-lstm", "imn", 0, 60) | {"unlabeled": n, "dataset": "elec"} for n in (5_000, 50_000)
+    ]
+    figure = more_data_figure("elec", lines)
+    assert figure is not None
+    assert "adv-lm-lstm + IMN: 6.00, 6.00; ADV-LM-LSTM + IMN, paper: 5.36, 5.28" in figure
+    assert ">50,000<" in figure
+    assert more_data_figure("elec", []) is None
 
 
 def request(experiment: Experiment, **others: Any) -> Request:

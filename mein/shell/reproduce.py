@@ -11,12 +11,14 @@ from typing import Any
 from mein.errors import ConfigError, RunError
 from mein.experiments.cells import EXPERTS, Cell, more_data, results, windows
 from mein.experiments.column import Experiment, run_column
+from mein.experiments.figures import more_data_figure, windows_figure
 from mein.experiments.lines import missing, read_lines
 from mein.experiments.tables import results_page
 from mein.files import write_atomically
 from mein.progress import Terminal
 from mein.shell.console import open_console, say
 
+FIGURES = {"more-data": more_data_figure, "windows": windows_figure}
 GRIDS = {"results": results, "windows": windows, "more-data": more_data}
 
 
@@ -58,8 +60,19 @@ def reproduce(request: Request, jobs: int) -> None:
 
 
 def write_pages(folder: Path, page: Path) -> None:
-    """Make docs/results.md from the lines."""
-    write_atomically(page, results_page(read_lines(folder)).encode("utf-8"))
+    """Make docs/results.md, and figures beside it, from the lines."""
+    lines = read_lines(folder)
+    shown = []
+    for dataset in dict.fromkeys(line["dataset"] for line in lines):
+        own = [line for line in lines if line["dataset"] == dataset]
+        for name, draw in FIGURES.items():
+            figure = draw(dataset, own)
+            if figure is not None:
+                path = page.with_name(f"{page.stem}-{name}-{dataset}.svg")
+                write_atomically(path, figure.encode("utf-8"))
+                shown.append(f"![{name.replace('-', ' ')}, {dataset}]({path.name})")
+    text = "\n".join([results_page(lines), *shown]).strip() + "\n"
+    write_atomically(page, text.encode("utf-8"))
     say(open_console(), f"Wrote {page}.")
 
 
