@@ -28,7 +28,8 @@ def more_data_figure(dataset: str, lines: Sequence[Line]) -> str | None:
         return None
     curves["ADV-LM-LSTM + IMN, paper"] = sorted(MORE_DATA.get(dataset, {}).items())
     logs = {name: [(math.log10(x), y) for x, y in curve] for name, curve in curves.items() if curve}
-    xs = sorted({x for name, curve in curves.items() if "paper" not in name for x, _ in curve})
+    ends = {curve[-1][0] for curve in curves.values() if curve}  # the paper's has more points than labels fit
+    xs = sorted(ends | {x for name, curve in curves.items() if "paper" not in name for x, _ in curve})
     marks = [(math.log10(x), f"{x:,.0f}") for x in xs]
     return _drawn(f"More data, better performance: {dataset}", "unlabelled documents", marks, logs)
 
@@ -61,7 +62,7 @@ def _means(points: Sequence[tuple[float, float]]) -> Curve:
 def _drawn(title: str, x_name: str, marks: Sequence[tuple[float, str]], curves: dict[str, Curve]) -> str:
     errors = [y for curve in curves.values() for _, y in curve]
     told = "; ".join(f"{name}: " + ", ".join(f"{y:.2f}" for _, y in c) for name, c in curves.items())
-    figure = Figure("figure", WIDTH, HEIGHT + 18 * len(curves), title, f"Test error in %. {told}.")
+    figure = Figure("figure", WIDTH, HEIGHT + 18 * len(curves) + 8, title, f"Test error in %. {told}.")
     ys = ticks(min(errors), max(errors))
     last = max(x for curve in curves.values() for x, _ in curve)
     x = Scale(marks[0][0], max(last, marks[-1][0], marks[0][0] + 1e-9), LEFT, WIDTH - 24)

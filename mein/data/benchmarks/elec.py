@@ -1,0 +1,119 @@
+"""Elec (Johnson & Zhang 2015) from its text and .cat files; and electronics, made to its recipe."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from mein.data.benchmarks.benchmark import (
+    NEGATIVE,
+    POSITIVE,
+    Benchmark,
+    Row,
+    held_lines,
+    json_rows,
+    label_of,
+    not_found,
+    utf8_or_latin1,
+    with_dev,
+)
+from mein.data.bounded import bounded_lines
+from mein.data.download import Download
+from mein.data.unpack import members
+from mein.errors import InputError
+
+STEMS = {"elec-25k-train": "train", "elec-test": "test"}
+UNLABELED = re.compile(r"elec-25k-unlab\d\d")
+CATEGORIES = {"1": NEGATIVE, "2": POSITIVE}  # what the .cat files say: 1-2 stars, 4-5 stars
+
+
+def read_elec(source: Path, seed: int) -> Iterator[Row]:
+    """Labelled reviews are held (50,000 of them), the unlabelled ones stream by."""
+    chosen = _chosen_files(source)
+    lines: dict[str, list[str]] = {}
+    for member in members(source):
+        if member.name not in chosen:
+            continue
+        stem, ending = _split(member.name)
+        if UNLABELED.fullmatch(stem):
+            for line in bounded_lines(member.stream, member.where):
+                yield Row("unlabeled", utf8_or_latin1(line))
+        else:
+            lines[stem + ending.removesuffix(".tok")] = held_lines(member)
+    for stem, part in STEMS.items():
+        rows = list(_labeled(part, lines[f"{stem}.txt"], lines[f"{stem}.cat"], f"{stem} in {source}"))
+        yield from with_dev(rows, seed, "elec") if part == "train" else rows
+
+
+def _chosen_files(source: Path) -> set[str]:
+    """The names of the files to read: the plain text of each where it is there, else its tokens."""
+    found: dict[tuple[str, str], str] = {}
+    for member in members(source):
+        stem, ending = _split(member.name)
+        if stem in STEMS or UNLABELED.fullmatch(stem):
+            kind = ending.removesuffix(".tok")
+            if kind in (".txt", ".cat") and (ending == kind or (stem, kind) not in found):
+                found[stem, kind] = member.name
+    wanted = [(stem, kind) for stem in STEMS for kind in (".txt", ".cat")]
+    missing = [stem + kind for stem, kind in wanted if (stem, kind) not in found]
+    if missing:
+        raise not_found(source, missing)
+    return set(found.values())
+
+
+def _split(name: str) -> tuple[str, str]:
+    """elec/elec-test.txt.tok -> elec-test, .txt.tok"""
+    stem, dot, ending = name.rpartition("/")[2].partition(".")
+    return stem, dot + ending
+
+
+def _labeled(part: str, texts: list[str], categories: list[str], where: str) -> Iterator[Row]:
+    if len(texts) != len(categories):
+        raise InputError(
+            f"{where} has {len(texts):,} texts but {len(categories):,} categories; fetch it again."
+        )
+    for text, category in zip(texts, categories, strict=True):
+        if category.strip() not in CATEGORIES:
+            raise InputError(f"{where} has the category {category!r}, which is neither 1 nor 2.")
+        yield Row(part, text, CATEGORIES[category.strip()])
+
+
+def read_electronics(source: Path, seed: int) -> Iterator[Row]:
+    """train, test and unlabeled.jsonl; products of the test part are in neither of the others."""
+    found = set()
+    for member in members(source):
+        part = member.name.rpartition("/")[2].removesuffix(".jsonl")
+        if part not in ("train", "test", "unlabeled"):
+            continue
+        found.add(part)
+        for row in json_rows(member):
+            label = None
+            if part != "unlabeled":
+                label = label_of(row.get("label"), (NEGATIVE, POSITIVE), member.where)
+            yield Row(part, row["text"], label)
+    if not {"train", "test"} <= found:
+        raise not_found(source, [f"{part}.jsonl" for part in ("train", "test") if part not in found])
+
+
+ELEC = Benchmark(
+    name="elec",
+    description="Amazon reviews",
+    where="Rie Johnson's page of ConText at riejohnson.com: elec2.tar.gz and, for the unlabelled text, "
+    "unlab_data.tar.gz, both in one folder",
+    license="research use; cite Johnson & Zhang 2015 and McAuley & Leskovec 2013",
+    read=read_elec,
+    counts={"train": 22_500, "dev": 2_500, "test": 25_000, "unlabeled": 200_000},
+    classes=2,
+    downloads=(
+        Download("http://riejohnson.com/software/elec2.tar.gz"),
+        Download("http://riejohnson.com/software/unlab_data.tar.gz"),
+    ),
+)
+ELECTRONICS = Benchmark(
+    name="electronics",
+    description="Amazon, not Elec",
+    where="a folder with train, test and unlabeled.jsonl.xz (text, label 0 or 1), made to Elec's recipe",
+    license="research use; the reviews belong to their authors",
+    read=read_electronics,
+    counts={"train": 25_000, "test": 25_000, "unlabeled": 200_000},
+    classes=2,
+)

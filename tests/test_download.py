@@ -1,0 +1,210 @@
+"""Downloads against a server on this machine: resumed, checked, and refused with one sentence."""
+
+import hashlib
+import random
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from mein.data.benchmarks import find_benchmark
+from mein.data.download import Download, cache_folder, fetch
+from mein.errors import InputError
+from mein.shell.console import open_console
+from mein.shell.data import fetch_benchmark
+
+CONTENT = random.Random(0).randbytes(300_000)
+SHA = hashlib.sha256(CONTENT).hexdigest()
+
+
+class Server:
+    """A server of one file, whose vices can be chosen; it keeps the Range of every request."""
+
+    def __init__(self) -> None:
+        self.content = CONTENT
+        self.etag = '"first"'
+        self.status: int | None = None
+        self.takes_ranges = True
+        self.tells_length = True
+        self.cuts: list[int] = []  # how many bytes to send before hanging up, a request each
+        self.ranges: list[str] = []
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self.url = f"http://127.0.0.1:{self.http.server_port}/set.bin"
+
+    def _handler(server: "Server") -> type[BaseHTTPRequestHandler]:  # noqa: N805 - self is the handler's
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                wanted = self.headers.get("Range", "")
+                server.ranges.append(wanted)
+                if server.status is not None:
+                    self.send_error(server.status)
+                    return
+                is_same = self.headers.get("If-Range", server.etag) == server.etag
+                start = int(wanted[6:-1]) if wanted and server.takes_ranges and is_same else 0
+                if start >= len(server.content):
+                    self.send_error(416)
+                    return
+                self.answer(server.content[start:], start)
+
+            def answer(self, body: bytes, start: int) -> None:
+                self.send_response(206 if start else 200)
+                if start:
+                    whole = len(server.content)
+                    self.send_header("Content-Range", f"bytes {start}-{whole - 1}/{whole}")
+                if server.tells_length:
+                    self.send_header("Content-Length", str(len(body)))
+                if server.etag:
+                    self.send_header("ETag", server.etag)
+                self.end_headers()
+                self.wfile.write(body[: server.cuts.pop(0)] if server.cuts else body)
+
+            def log_message(self, *words: object) -> None:
+                pass
+
+        return Handler
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    monkeypatch.setenv("no_proxy", "*")
+    server = Server()
+    thread = threading.Thread(target=server.http.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield server
+    server.http.shutdown()
+    server.http.server_close()
+    thread.join()
+
+
+def refuses(call: Callable[[], object], sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_comes_once_and_with_progress(server: Server, tmp_path: Path) -> None:
+    told: list[tuple[int, int | None]] = []
+    download = Download(server.url, len(CONTENT), SHA)
+    path = fetch(download, tmp_path / "cache", lambda done, total: told.append((done, total)))
+    assert path == tmp_path / "cache" / "set.bin"
+    assert path.read_bytes() == CONTENT
+    assert told[0] == (0, 300_000)
+    assert told[-1] == (300_000, 300_000)
+    assert fetch(download, tmp_path / "cache") == path
+    assert server.ranges == [""]
+    assert [entry.name for entry in path.parent.iterdir()] == ["set.bin"]
+
+
+def test_what_breaks_off_is_gone_on_with_at_once(server: Server, tmp_path: Path) -> None:
+    server.cuts = [100_000, 50_000]
+    assert fetch(Download(server.url, sha256=SHA), tmp_path).read_bytes() == CONTENT
+    assert server.ranges == ["", "bytes=100000-", "bytes=150000-"]
+
+
+def test_what_breaks_off_again_and_again_is_gone_on_with_the_next_time(
+    server: Server, tmp_path: Path
+) -> None:
+    server.cuts = [10_000, 10_000, 10_000]
+    sentence = r"set.bin broke off 3 times, last after 30,000 bytes; give the same command again to go on"
+    refuses(lambda: fetch(Download(server.url), tmp_path), sentence)
+    assert not (tmp_path / "set.bin").exists()
+    assert fetch(Download(server.url), tmp_path).read_bytes() == CONTENT
+    assert server.ranges[-1] == "bytes=30000-"
+
+
+def test_a_file_that_has_changed_meanwhile_comes_anew(server: Server, tmp_path: Path) -> None:
+    server.cuts = [10_000] * 3
+    with pytest.raises(InputError):
+        fetch(Download(server.url), tmp_path)
+    server.content, server.etag = CONTENT[::-1], '"second"'
+    assert fetch(Download(server.url), tmp_path).read_bytes() == CONTENT[::-1]
+
+
+def test_a_server_without_ranges_sends_all_again(server: Server, tmp_path: Path) -> None:
+    server.takes_ranges, server.cuts = False, [100_000]
+    assert fetch(Download(server.url, sha256=SHA), tmp_path).read_bytes() == CONTENT
+
+
+def test_without_a_tag_only_a_checksum_lets_it_go_on(server: Server, tmp_path: Path) -> None:
+    server.etag, server.cuts = "", [100_000]
+    assert fetch(Download(server.url), tmp_path / "a").read_bytes() == CONTENT
+    assert server.ranges == ["", ""]
+    server.cuts = [100_000]
+    assert fetch(Download(server.url, sha256=SHA), tmp_path / "b").read_bytes() == CONTENT
+    assert server.ranges[-1] == "bytes=100000-"
+
+
+def test_a_part_longer_than_the_file_is_thrown_away(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "set.bin.part").write_bytes(bytes(400_000))
+    assert fetch(Download(server.url, sha256=SHA), tmp_path).read_bytes() == CONTENT
+
+
+def test_a_file_without_a_length_ends_where_it_ends(server: Server, tmp_path: Path) -> None:
+    server.tells_length = False
+    assert fetch(Download(server.url), tmp_path).read_bytes() == CONTENT
+    server.cuts = [10]
+    refuses(
+        lambda: fetch(Download(server.url, sha256=SHA), tmp_path / "b"),
+        "gave 10 bytes with the SHA-256 .* removed",
+    )
+
+
+def test_another_checksum_is_refused_and_the_file_removed(server: Server, tmp_path: Path) -> None:
+    wrong = "0" * 64
+    sentence = f"gave 300,000 bytes with the SHA-256 {SHA} instead of the published file .*{wrong}.*removed"
+    refuses(lambda: fetch(Download(server.url, 300_000, wrong), tmp_path), sentence)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_another_size_is_refused_before_it_comes(server: Server, tmp_path: Path) -> None:
+    sentence = "has 300,000 bytes instead of 5: it is not the published file; fetch it elsewhere"
+    refuses(lambda: fetch(Download(server.url, 5), tmp_path), sentence)
+    server.tells_length = False
+    refuses(lambda: fetch(Download(server.url, 5), tmp_path), "sends more than the 5 bytes expected")
+    assert not (tmp_path / "set.bin").exists()
+
+
+@pytest.mark.parametrize(("status", "words"), [(404, "404 Not Found"), (503, "503 Service Unavailable")])
+def test_an_answer_that_is_no_file(server: Server, tmp_path: Path, status: int, words: str) -> None:
+    server.status = status
+    sentence = f"answers {words}: it may have moved; fetch it elsewhere and name it with --source"
+    refuses(lambda: fetch(Download(server.url), tmp_path), sentence)
+
+
+def test_no_network_is_one_clear_sentence(server: Server, tmp_path: Path) -> None:
+    url = "http://127.0.0.1:1/set.bin"  # nobody listens there
+    sentence = r"set.bin cannot be reached \(.*refused\): check the network, or fetch it elsewhere"
+    refuses(lambda: fetch(Download(url), tmp_path), sentence)
+    refuses(
+        lambda: fetch(Download("http://no.such.invalid/a"), tmp_path),
+        "cannot be reached .*: check the network",
+    )
+
+
+def test_a_benchmark_is_fetched_into_the_cache_once(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    free = replace(find_benchmark("rotten"), downloads=(Download(server.url, sha256=SHA),))
+    for _ in range(2):
+        folder = fetch_benchmark(free, open_console())
+        assert folder == tmp_path / "mein" / "data" / "rotten"
+        assert (folder / "set.bin").read_bytes() == CONTENT
+    assert server.ranges == [""]
+    assert capsys.readouterr().out == f"Downloading {server.url} to {folder}.\n"
+
+
+def test_only_the_web_is_fetched_from(tmp_path: Path) -> None:
+    refuses(lambda: fetch(Download("file:///etc/passwd"), tmp_path), "is neither http nor https")
+
+
+def test_the_cache_is_where_the_system_wants_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / "mein"
+    for ignored in ("", "relative/path"):  # the XDG rule: a relative path is as none
+        monkeypatch.setenv("XDG_CACHE_HOME", ignored)
+        monkeypatch.setenv("HOME", str(tmp_path))
+        assert cache_folder() == tmp_path / ".cache" / "mein"
