@@ -13,17 +13,9 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from mein import sharing
 from mein.config import Config, load_config
-from mein.data.corpus import Corpus, source_of_lists
-from mein.data.memory import (
-    Unlabeled,
-    as_list,
-    as_texts,
-    as_weights,
-    check_signs,
-    is_unlabeled,
-    unlabeled_source,
-)
+from mein.data.memory import Unlabeled, as_list, as_texts, as_weights, corpus_of_lists
 from mein.data.teacher import Teacher
 from mein.errors import ConfigError, InputError
 from mein.evaluation.table import headline
@@ -45,7 +37,7 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    preset : "small", "full", "paper" or None
+    preset : "small", "full", "paper", "transformer" ... or None
         Sizes and schedules; None takes "small" without a GPU and "full" with one.
     settings : mapping or None
         Any setting of the configuration by its dotted name: {"imitators.windows": [1, 2]}.
@@ -113,7 +105,9 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         config = self._config()
         reporter = Terminal(Console(stderr=True)) if self.verbose else Silence()
         with tempfile.TemporaryDirectory(prefix="mein-") as temporary:
-            corpus = self._corpus(texts, labels, sample_weight, unlabeled, config, Path(temporary))
+            by_class = self.class_weight if isinstance(self.class_weight, Mapping) else None
+            weights = as_weights(sample_weight, by_class, labels)
+            corpus = corpus_of_lists(texts, labels, weights, unlabeled, config.columns, Path(temporary))
             path = Path(temporary) / "run" if self.run_dir is None else Path(self.run_dir)
             rows = train_and_judge(
                 config, corpus, path, reporter, controls=self.compares, teacher=self.teacher
@@ -144,17 +138,41 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         scores = log_probs[:, 1] - log_probs[:, 0] if log_probs.shape[1] == 2 else log_probs
         return scores[0] if isinstance(X, str) else scores
 
-    def explain(self, text: str) -> Explanation:
-        """Which fragments spoke for which label, in parts that add up to the log-odds."""
+    def explain(self, text: str, label: Any = None, against: Any = None) -> Explanation:
+        """Which fragments spoke for which label, in parts that add up to the log-odds.
+
+        Without `label` the likeliest is explained, without `against` beside the likeliest of the others.
+        """
         check_is_fitted(self)
         if not isinstance(text, str):
             raise InputError(f"The text to explain is {text!r:.40}: give a single text.")
-        return explain(self.model_, text)
+        return explain(self.model_, text, label, against)
 
     def save(self, path: str | Path) -> None:
         """Write a run folder: safetensors, JSON and text, no pickle."""
         check_is_fitted(self)
         self.model_.save(Path(path))
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write a folder to share: what `from_pretrained` needs and a model card, none of the documents."""
+        check_is_fitted(self)
+        sharing.save_pretrained(self._source(), Path(folder))
+
+    def push_to_hub(self, repo_id: str, *, private: bool = True, token: str | None = None) -> str:
+        """Upload the same to the Hugging Face hub; the address of what was uploaded."""
+        check_is_fitted(self)
+        return sharing.push_to_hub(self._source(), repo_id, private=private, token=token)
+
+    @classmethod
+    def from_pretrained(
+        cls, path_or_id: str | Path, device: str = "auto", teacher: Teacher | None = None
+    ) -> Self:
+        """The classifier in a folder, or in a repository of the Hugging Face hub."""
+        return cls.load(sharing.from_pretrained(path_or_id), device, teacher)
+
+    def _source(self) -> Any:
+        """The run folder, whose card has figures, or else the model in memory."""
+        return self.model_ if self.run_dir is None else Path(self.run_dir)
 
     @classmethod
     def load(cls, path: str | Path, device: str = "auto", teacher: Teacher | None = None) -> Self:
@@ -178,33 +196,16 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not isinstance(seed, int | np.integer):
             seed = check_random_state(seed).randint(2**31 - 1)
         settings = {"runtime.workers": 1, **given, "seed": int(seed), "runtime.device": self.device}
+        if self.teacher is not None and not callable(self.teacher):
+            raise ConfigError(
+                f"teacher is {self.teacher!r:.60}, which cannot be called: give a function from texts to "
+                "probabilities, such as a pipeline's predict_proba."
+            )
         if self.teacher is not None:
             settings.setdefault("expert.kind", "teacher")
         if self.class_weight is not None and not isinstance(self.class_weight, Mapping):
             settings["class_weight"] = self.class_weight
         return load_config(self.preset, overrides=settings)
-
-    def _corpus(
-        self,
-        texts: list[str],
-        labels: list[Any],
-        sample_weight: Iterable[float] | None,
-        unlabeled: Unlabeled | None,
-        config: Config,
-        folder: Path,
-    ) -> Corpus:
-        """The labelled texts of weight above 0, and the others; a weight of 0 is as good as absence."""
-        check_signs(labels)
-        by_class = self.class_weight if isinstance(self.class_weight, Mapping) else None
-        weights = as_weights(sample_weight, by_class, labels)
-        raw = [text for text, label in zip(texts, labels, strict=True) if is_unlabeled(label)]
-        kept = [i for i, label in enumerate(labels) if weights[i] > 0 and not is_unlabeled(label)]
-        return Corpus(
-            labeled=source_of_lists([texts[i] for i in kept], [labels[i] for i in kept]),
-            unlabeled=unlabeled_source(raw, unlabeled, config.columns, folder),
-            names={"labeled": "y"},
-            sample_weight=weights[kept],
-        )
 
     def _adopt(self, path: Path) -> None:
         self.model_ = load_model(path, self.device, self.teacher)

@@ -1,12 +1,14 @@
 """The networks of a run, made from its configuration: plain functions, one `match`."""
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
-from mein.config import Config
+from mein.config import Config, make_config
 from mein.data.labels import Label
 from mein.data.teacher import Teacher, TeacherTable, checked
 from mein.errors import ConfigError, RunError
@@ -23,10 +25,7 @@ from mein.text.ragged import Ragged
 from mein.text.words import Words
 from mein.training.folder import RunFolder
 
-SHARED_SETTINGS = {  # a language model and the expert that takes it over must agree on them
-    "words": ("tokenizer", "lowercase", "max_length"),
-    "expert": ("kind", "embedding_dim", "hidden_dim", "normalizes_embeddings"),
-}
+LANGUAGE_MODEL = "language_model.safetensors"
 HUB = "hub"  # the folder of a run with the transformer, or the encoder, that it started from
 
 
@@ -133,17 +132,48 @@ def words_of_language_model(config: Config) -> Words | None:
     if config.expert.language_model is None:
         return None
     folder = RunFolder(Path(config.expert.language_model))
-    if not (folder / "language_model.safetensors").exists():
-        raise RunError(
-            f"{folder.path} holds no language model: make one with `mein pretrain --out {folder.path}`."
+    theirs = settings_of_language_model(folder.path)
+    ours = _shared_settings(config)
+    differences = [name for name in ours if theirs[name] != ours[name]]
+    if differences:
+        told = ", ".join(f"{name}={_as_set(theirs[name])}" for name in differences)
+        raise ConfigError(
+            f"The language model in {folder.path} was trained with other settings: set {told}, "
+            f"instead of {', '.join(_as_set(ours[name]) for name in differences)}."
         )
-    theirs = folder.read_json("config.json").get("config", {})
-    ours = config.model_dump(mode="json")
-    for section, names in SHARED_SETTINGS.items():
-        for name in names:
-            if theirs.get(section, {}).get(name) != ours[section][name]:
-                raise ConfigError(
-                    f"{section}.{name} is {ours[section][name]!r}, but the language model in {folder.path} "
-                    f"was trained with {theirs.get(section, {}).get(name)!r}: set it to that."
-                )
     return Words.load(folder / "words.txt")
+
+
+def settings_of_language_model(path: Path) -> dict[str, Any]:
+    """The settings, by dotted name, that an expert must share with the language model in a folder."""
+    folder = RunFolder(path)
+    if not (folder / LANGUAGE_MODEL).exists():
+        raise RunError(
+            f"{path} holds no language model: make one with `mein pretrain` in a folder of its own."
+        )
+    return _shared_settings(make_config(folder.read_json("config.json").get("config", {})))
+
+
+def digest_of_language_model(config: Config) -> str:
+    """A checksum of its weights."""
+    assert config.expert.language_model is not None
+    with (Path(config.expert.language_model) / LANGUAGE_MODEL).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _shared_settings(config: Config) -> dict[str, Any]:
+    words, expert = config.words, config.expert
+    return {
+        "words.tokenizer": words.tokenizer,
+        "words.lowercase": words.lowercase,
+        "words.max_length": words.max_length,
+        "expert.kind": expert.kind,
+        "expert.embedding_dim": expert.embedding_dim,
+        "expert.hidden_dim": expert.hidden_dim,
+        "expert.normalizes_embeddings": expert.is_normalized,
+    }
+
+
+def _as_set(value: Any) -> str:
+    """A value as --set takes it."""
+    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

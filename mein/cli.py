@@ -1,5 +1,6 @@
 """mein, the shell door: parses, calls, prints, sets the exit code."""
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -8,6 +9,7 @@ import typer
 
 from mein import __version__
 from mein.cli_bench import bench
+from mein.cli_data import data
 from mein.cli_options import (
     AsJson,
     ConfigFile,
@@ -26,6 +28,8 @@ from mein.cli_options import (
     TextColumn,
     Unlabeled,
 )
+from mein.cli_reproduce import reproduce
+from mein.cli_use import explain, predict
 from mein.errors import MeinError
 
 app = typer.Typer(
@@ -125,11 +129,14 @@ def train(
 
     named = {"columns.text": text_column, "columns.label": label_column, "seed": seed}
     given = {name: value for name, value in named.items() if value is not None}
-    given |= {} if lm is None else {"expert.language_model": str(lm)}
-    given |= {} if teacher is None else {"expert.kind": "teacher", "expert.model": teacher}
     chosen = parse_overrides(set_)
     if lm is not None:
-        chosen = {"expert.kind": "lm-lstm"} | chosen
+        from mein.building import settings_of_language_model
+
+        given["expert.language_model"] = str(lm.resolve())
+        chosen = settings_of_language_model(lm) | chosen
+    if teacher is not None:
+        given |= {"expert.kind": "teacher", "expert.model": absolute(teacher)}
     settings = (preset, config, chosen | given)
     run_training((labeled, unlabeled, dev, test), out, settings, seeds, resume)
 
@@ -170,46 +177,33 @@ def evaluate(
     teacher: TeacherFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Judge a trained run, beside its controls, on labelled documents."""
+    """Judge a run, beside its controls, on labelled documents."""
     from mein.shell.use import evaluate_run
 
     evaluate_run(run, documents, (text_column, label_column), teacher, as_json)
 
 
 @app.command()
-def predict(
-    run: Run,
-    documents: Annotated[str, typer.Argument(metavar="FILE", help="csv, tsv, jsonl, parquet, txt ...")],
-    out: Annotated[
-        Path, typer.Option(metavar="FILE", help="Where to write them; its ending names the format.")
-    ],
-    text_column: TextColumn = None,
-    teacher: TeacherFile = None,
-    imitators_only: Annotated[
-        bool, typer.Option("--imitators-only", help="Do without the expert: faster, a little weaker.")
-    ] = False,
+def report(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Finished runs.")],
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Where to write the page.")] = None,
 ) -> None:
-    """Label the documents of a file of any size."""
-    from mein.shell.use import predict_documents
+    """Write one page about a run, or about several side by side."""
+    from mein.shell.report import report_runs
 
-    predict_documents(run, documents, out, text_column, teacher, imitators_only)
-
-
-@app.command()
-def explain(
-    run: Run,
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="The text to classify.")],
-    top: Annotated[int, typer.Option(min=0, metavar="N", help="How many fragments to show.")] = 12,
-    teacher: TeacherFile = None,
-    as_json: AsJson = False,
-) -> None:
-    """Show the label of a text, and which fragments spoke for it."""
-    from mein.shell.use import explain_text
-
-    explain_text(run, text, top, teacher, as_json)
+    report_runs(runs, out)
 
 
+app.command()(predict)
+app.command()(explain)
 app.add_typer(bench, name="bench")
+app.command()(data)
+app.command()(reproduce)
+
+
+def absolute(path: str) -> str:
+    """A path or glob that means the same from everywhere; a URL as it is."""
+    return path if "://" in path else os.path.abspath(path)  # noqa: PTH100 - Path would eat a glob's signs
 
 
 def main() -> None:
@@ -226,7 +220,9 @@ def main() -> None:
         complain(str(problem) if isinstance(problem, MeinError) else _of_system(problem))
         sys.exit(2)
     except KeyboardInterrupt:
-        sys.stderr.write("\nStopped. A run in training goes on from its last checkpoint with --resume.\n")
+        sys.stderr.write(
+            "\nStopped. A training, or a file half labelled, goes on where it was with --resume.\n"
+        )
         sys.exit(130)
 
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from mein.cli_options import TextColumn
+from mein.cli_options import Run, TextColumn
 
 bench = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Measure speed and memory, as JSON.")
 Figures = Annotated[Path | None, typer.Option(metavar="FILE", help="Where to put the JSON; else stdout.")]
@@ -86,3 +86,20 @@ def bench_imitate(
     from mein.shell.bench import run_imitate
 
     run_imitate(run, device, out)
+
+
+@bench.command("predict")
+def bench_predict(
+    run: Run,
+    documents: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Documents to label; else the embedded corpus.")
+    ] = None,
+    text_column: TextColumn = None,
+    threads: Annotated[int, typer.Option(min=1, metavar="N", help="Cores that networks may use.")] = 2,
+    repeats: Annotated[int, typer.Option(min=1, metavar="N", help="Measurements of each.")] = 5,
+    out: Figures = None,
+) -> None:
+    """Documents a second of a run, beside a linear model."""
+    from mein.shell.bench import run_predict
+
+    run_predict(run, documents, text_column, threads, repeats, out)

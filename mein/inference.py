@@ -1,6 +1,6 @@
 """Frozen networks over many documents: the expert's logits and the imitators' alpha, batch by batch."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import cast
@@ -13,7 +13,7 @@ from mein.errors import ConfigError
 from mein.experts.base import Expert
 from mein.imitators.projected import Tabulated, projected_log_probs
 from mein.imitators.reference import Imitators, average_windows
-from mein.text.batches import by_tokens, pack_pieces, pad_words
+from mein.text.batches import PieceBatch, by_tokens, pack_pieces, pad_words
 from mein.text.ragged import Ragged
 
 BATCH_TOKENS = 16_384  # tokens in flight: large enough to keep cores busy, small beside the networks
@@ -66,26 +66,59 @@ def expert_logits(expert: Expert, words: Ragged) -> np.ndarray:
     return logits
 
 
-@torch.no_grad()
 def imitator_alpha(imitators: Imitators, pieces: Ragged, classes: int) -> np.ndarray:
     """alpha less the imitators' offset (I, n, Y), float32, in the documents' order."""
-    if not imitators.windows or not len(pieces):
-        return np.zeros((len(imitators.windows), len(pieces), classes), dtype=np.float32)
-    device = device_of(imitators)
-    log_probs = window_log_probs_of(imitators, int(pieces.lengths.sum()))
-    found = []
-    for rows in by_tokens(pieces.lengths, np.arange(len(pieces)), batch_tokens(device), None):
-        batch = pack_pieces(pieces.take(rows), imitators.gap, device)
-        averaged = average_windows(log_probs(batch.pieces), batch.document, batch.lengths)
-        has_pieces = (batch.lengths > 0)[None, :, None]  # without pieces there is nothing to centre
-        found.append(averaged - imitators.offset[:, None] * has_pieces)
-    alpha: np.ndarray = torch.cat(found, dim=1).float().cpu().numpy()
-    return alpha
+    return Evidence(imitators, classes).alpha(pieces)
+
+
+class Evidence:
+    """What frozen imitators say, call after call: tables of the whole vocabulary are made once and kept.
+
+    Whether a call looks pieces up in the tables depends on nothing but its own documents, so that the same
+    documents get the same bits whatever was asked before.
+    """
+
+    def __init__(self, imitators: Imitators, classes: int) -> None:
+        self.imitators = imitators
+        self.classes = classes
+        self._tables: Callable[[Tensor], Tensor] | None = None
+
+    @torch.no_grad()
+    def alpha(self, pieces: Ragged) -> np.ndarray:
+        """alpha less the imitators' offset (I, n, Y), float32, in the documents' order."""
+        if not self.imitators.windows or not len(pieces):
+            return np.zeros((len(self.imitators.windows), len(pieces), self.classes), dtype=np.float32)
+        found = []
+        for batch, log_probs in self.window_log_probs(pieces):
+            averaged = average_windows(log_probs, batch.document, batch.lengths)
+            has_pieces = (batch.lengths > 0)[None, :, None]  # without pieces there is nothing to centre
+            found.append(averaged - self.imitators.offset[:, None] * has_pieces)
+        alpha: np.ndarray = torch.cat(found, dim=1).float().cpu().numpy()
+        return alpha
+
+    @torch.no_grad()
+    def window_log_probs(self, pieces: Ragged) -> Iterator[tuple[PieceBatch, Tensor]]:
+        """log p_ij (I, S, Y) of one packed batch after another, in the documents' order."""
+        device, log_probs = device_of(self.imitators), self._reader(int(pieces.lengths.sum()))
+        for rows in by_tokens(pieces.lengths, np.arange(len(pieces)), batch_tokens(device), None):
+            batch = pack_pieces(pieces.take(rows), self.imitators.gap, device)
+            yield batch, log_probs(batch.pieces)
+
+    def _reader(self, pieces: int) -> Callable[[Tensor], Tensor]:
+        if not pays_for_tables(self.imitators, pieces):
+            return window_log_probs_of(self.imitators, pieces)
+        if self._tables is None:
+            self._tables = window_log_probs_of(self.imitators, pieces)
+        return self._tables
 
 
 def window_log_probs_of(imitators: Imitators, pieces: int) -> Callable[[Tensor], Tensor]:
     """log p_ij (I, S, Y) of streams; from tables of the whole vocabulary where so many pieces pay for it."""
-    vocabulary = cast(nn.Embedding, imitators.embeddings[0]).num_embeddings
-    if pieces > vocabulary:
+    if pays_for_tables(imitators, pieces):
         return Tabulated(imitators).log_probs
     return partial(projected_log_probs, imitators)
+
+
+def pays_for_tables(imitators: Imitators, pieces: int) -> bool:
+    """Whether so many pieces are worth the tables: more than the vocabulary has."""
+    return pieces > cast(nn.Embedding, imitators.embeddings[0]).num_embeddings

@@ -25,6 +25,7 @@ from mein.evaluation.table import (
 )
 from mein.files import atomic_path
 from mein.inference import choose_device
+from mein.judged import write_judged
 from mein.mixture import random_alpha
 from mein.model import Encoded, Model, load_variant, mixed_logits
 from mein.progress import Reporter
@@ -57,6 +58,7 @@ def train_and_judge(
         rows = compare(ids, systems, seed=config.seed)
         if not folder.is_done:
             _write_predictions(folder / "predictions.parquet", ids, systems)
+            write_judged(folder, config, texts, ids, systems)
             folder.rewind("verdict", 0)
             for row in rows:
                 folder.record("verdict", part=part, **as_plain(row))

@@ -1,9 +1,11 @@
-"""Files of any size in, the same files out with a label and its probability; a batch at a time."""
+"""Files of any size in, the same files out with a label and its probability; a chunk at a time."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, count
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,10 +13,37 @@ import pyarrow as pa
 from mein.data.readers import find_text_column, plain_text, read_tables
 from mein.data.writers import open_writer
 from mein.errors import InputError
+from mein.labeller import Labeller
 from mein.model import Model
-from mein.progress import Reporter
+from mein.predict_parts import identity_of, open_parts
+from mein.progress import Reporter, Silence
 
-Predict = Callable[[list[str]], np.ndarray]  # texts -> log p(y | X) (n, Y)
+# A chunk is labelled at once and is what a kill can cost. It is larger than a reader's batch, so that
+# documents of like length are many.
+CHUNK_ROWS = 16_384
+CHUNK_BYTES = 8 << 20
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What to label with and what to write."""
+
+    text_column: str | None = None
+    """Where the texts are; else guessed."""
+    imitators_only: bool = False
+    """Do without the expert."""
+    abstain_below: float = 0.0
+    """Leave the label empty where it is less probable than this."""
+    all_probabilities: bool = False
+    """Write `p_LABEL` for every class."""
+    fragments: int = 0
+    """Write so many of the fragments that moved a prediction most."""
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.abstain_below <= 1.0:
+            raise InputError(
+                f"Nothing can be less probable than {self.abstain_below}; choose between 0 and 1."
+            )
 
 
 @dataclass(frozen=True)
@@ -24,68 +53,133 @@ class Columns:
     text: str
     label: str
     probability: str
+    classes: tuple[str, ...]
+    fragments: str | None
+
+    @property
+    def new(self) -> list[str]:
+        """Those that are written."""
+        return [self.label, self.probability, *self.classes, *([self.fragments] if self.fragments else [])]
 
 
 def predict_file(
     model: Model,
     source: str,
     target: Path,
-    text_column: str | None,
-    reporter: Reporter,
-    predict: Predict | None = None,
+    wanted: Wanted = Wanted(),  # noqa: B008 - frozen
+    reporter: Reporter | None = None,
+    *,
+    resume: bool = False,
 ) -> int:
     """Label every document of `source` into `target`, keeping its other columns; how many there were.
 
-    Where the source has a column `label`, the new one is `predicted_label`; so with `probability`.
+    Where the source has a column `label`, the new one is `predicted_label`; so with the others. With
+    `resume`, what was labelled before a kill is taken from OUT.parts, and the output is the same, byte for
+    byte, as one that was never interrupted (on a CPU with the same number of threads).
     """
-    predict = model.log_probs if predict is None else predict
     documents = 0
     columns: Columns | None = None
-    with open_writer(target) as writer, reporter.task("predicting", None) as task:
-        for batch in read_tables(source):
+    label = Labeller(model, imitators_only=wanted.imitators_only, fragments=wanted.fragments)
+    reporter = Silence() if reporter is None else reporter
+    with (
+        open_parts(target, _identity(model, source, wanted), resume) as parts,
+        open_writer(target) as writer,
+        reporter.task("predicting", None) as task,
+    ):
+        for number, batches in enumerate(chunks(read_tables(source))):
             if columns is None:
-                columns = _columns(batch.schema.names, text_column, source)
-            texts = _texts(batch, columns, source, documents)
-            writer.write(_with_predictions(model, batch, predict(texts), columns))
+                columns = _columns(batches[0].schema.names, wanted, source, model)
+            texts = _texts(batches, columns, source, documents)
+            said = parts.table(number, partial(label, texts))
+            for batch in batches:
+                writer.write(_with_predictions(model, batch, said.slice(0, len(batch)), columns, wanted))
+                said = said.slice(len(batch))
             documents += len(texts)
             task.advance(len(texts))
     return documents
 
 
-def _columns(names: list[str], text_column: str | None, source: str) -> Columns:
-    text = find_text_column(names, text_column, source)
-    return Columns(text, _free("label", names), _free("probability", names))
+def chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    """Batches of a reader in runs of many rows, which depend on nothing but the source."""
+    run: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        run.append(batch)
+        rows, size = rows + len(batch), size + batch.nbytes
+        if rows >= CHUNK_ROWS or size >= CHUNK_BYTES:
+            yield run
+            run, rows, size = [], 0, 0
+    if run:
+        yield run
 
 
-def _free(name: str, taken: list[str]) -> str:
+def _identity(model: Model, source: str, wanted: Wanted) -> dict[str, Any]:
+    """Abstaining and the classes' columns are left out: they do not change what is kept in parts."""
+    return identity_of(
+        model,
+        source,
+        text_column=wanted.text_column,
+        imitators_only=wanted.imitators_only,
+        fragments=wanted.fragments,
+        chunk=[CHUNK_ROWS, CHUNK_BYTES],
+    )
+
+
+def _columns(names: list[str], wanted: Wanted, source: str, model: Model) -> Columns:
+    free = _free(names)
+    classes = model.labels.classes if wanted.all_probabilities else ()
+    return Columns(
+        find_text_column(names, wanted.text_column, source),
+        free("label"),
+        free("probability"),
+        tuple(free(f"p_{label}") for label in classes),
+        free("fragments") if wanted.fragments else None,
+    )
+
+
+def _free(taken: list[str]) -> Callable[[str], str]:
     """label, else predicted_label, else predicted_label_2 ..."""
-    numbered = (f"predicted_{name}_{number}" for number in count(2))
-    return next(free for free in chain((name, f"predicted_{name}"), numbered) if free not in taken)
+
+    def free(name: str) -> str:
+        numbered = (f"predicted_{name}_{number}" for number in count(2))
+        return next(free for free in chain((name, f"predicted_{name}"), numbered) if free not in taken)
+
+    return free
 
 
-def _texts(batch: pa.RecordBatch, columns: Columns, source: str, done: int) -> list[str]:
-    """The texts of a batch, whose columns must still mean what those of the first one meant."""
-    names = batch.schema.names
-    for name in {columns.label, columns.probability} & set(names):
-        raise InputError(
-            f"{source} has a column {name!r} below row {done} that it lacks above: rename it, since "
-            "predictions are written under that name."
-        )
-    column = batch.column(find_text_column(names, columns.text, source))
-    return [
-        plain_text(value, f"{source} row {row}")
-        for row, value in enumerate(column.to_pylist(), start=done + 1)
-    ]
+def _texts(batches: list[pa.RecordBatch], columns: Columns, source: str, done: int) -> list[str]:
+    """The texts of batches, whose columns must still mean what those of the first one meant."""
+    texts: list[str] = []
+    for batch in batches:
+        names, above = batch.schema.names, done + len(texts)
+        for name in set(columns.new) & set(names):
+            raise InputError(
+                f"{source} has a column {name!r} below row {above} that it lacks above: rename it, since "
+                "predictions are written under that name."
+            )
+        values = batch.column(find_text_column(names, columns.text, source)).to_pylist()
+        texts += [plain_text(value, f"{source} row {row}") for row, value in enumerate(values, above + 1)]
+    return texts
 
 
 def _with_predictions(
-    model: Model, batch: pa.RecordBatch, log_probs: np.ndarray, columns: Columns
+    model: Model, batch: pa.RecordBatch, said: pa.Table, columns: Columns, wanted: Wanted
 ) -> pa.Table:
+    Y = len(model.labels.classes)
+    log_probs = said["log_probs"].combine_chunks().flatten().to_numpy().reshape(-1, Y)
     best = log_probs.argmax(axis=1)
-    labels = model.labels.decode(best)
-    if len({type(label) for label in model.labels.classes}) > 1:
-        labels = [str(label) for label in labels]  # a column has one type
-    probabilities = np.exp(log_probs[np.arange(len(best)), best])
+    probabilities = np.exp(log_probs)
+    probability = probabilities[np.arange(len(best)), best]
+    is_kept = probability >= wanted.abstain_below
+    classes: list[Any] = list(model.labels.classes)
+    if len({type(label) for label in classes}) > 1:
+        classes = [str(label) for label in classes]  # a column has one type
+    labels = [classes[y] if kept else None for y, kept in zip(best.tolist(), is_kept.tolist(), strict=True)]
     table = pa.Table.from_batches([batch])
-    table = table.append_column(columns.label, pa.array(labels))
-    return table.append_column(columns.probability, pa.array(probabilities))
+    table = table.append_column(columns.label, pa.array(labels, pa.array(classes).type))
+    table = table.append_column(columns.probability, pa.array(probability))
+    for y, name in enumerate(columns.classes):
+        table = table.append_column(name, pa.array(probabilities[:, y]))
+    if columns.fragments is not None:
+        table = table.append_column(columns.fragments, said["fragments"])
+    return table

@@ -12,12 +12,12 @@ from mein.config import Config
 from mein.data.corpus import Corpus, Source, in_chunks
 from mein.data.splits import fingerprints
 from mein.data.teacher import Teacher, TeacherTable
-from mein.errors import RunError
+from mein.errors import InputError, RunError
 from mein.labeled import LabeledTexts
 from mein.progress import Reporter
 from mein.seeds import numpy_generator
 from mein.text.encoder import Encoder, Reader, learn_vocabularies
-from mein.text.store import write_store
+from mein.text.store import Store, write_store
 from mein.training.folder import RunFolder
 
 SHARD_DOCUMENTS, SHARD_CHARACTERS = 10_000, 64_000_000  # whichever is reached first
@@ -91,6 +91,7 @@ def prepare(
             shard_documents=one_shard,
             workers=1,
         )
+    counts["silent"] = _refuse_silence(config, folder) if reader is None else 0
     if seen["unlabeled"]:
         counts |= _encode_unlabeled(config, folder, encoder, unlabeled, seen["unlabeled"], reporter)
     counts |= {name: seen[name] for name in ("removed", "unlabeled_in_test", "empty")}
@@ -102,6 +103,18 @@ def prepare(
     folder.record("data", **counts)
     folder.write_json("prepared.json", counts)
     return counts
+
+
+def _refuse_silence(config: Config, folder: RunFolder) -> int:
+    """How many training documents are nothing but their end to the expert; refuse where most are."""
+    lengths = Store.open(folder / "encoded/train").words(0).lengths
+    silent = int((lengths <= 1).sum())
+    if config.expert.language_model is not None and silent > len(lengths) / 2:
+        raise InputError(
+            f"{silent} of {len(lengths)} training documents hold no word that the language model in "
+            f"{config.expert.language_model} knows: pre-train one on text like them."
+        )
+    return silent
 
 
 def refuse_unknown_texts(teacher: Teacher, labeled: LabeledTexts, corpus: Corpus) -> None:
@@ -117,6 +130,7 @@ def refuse_unknown_texts(teacher: Teacher, labeled: LabeledTexts, corpus: Corpus
 def remarks(counts: dict[str, int]) -> list[str]:
     """What a user should know about the documents before believing a result."""
     sentences = {
+        "silent": "{} training documents hold no word that the expert knows.",
         "empty": "{} documents are empty: they are kept, and get each class's share in training.",
         "removed": "{} unlabelled documents are also in the test set: they are left out.",
         "unlabeled_in_test": "{} unlabelled documents are also in the test set: they are kept, as asked.",

@@ -67,9 +67,7 @@ def language_model(
         return model
     path = runtime.folder / f"{STAGE}.safetensors"
     if not path.exists():
-        runtime.reporter.say(
-            "Before stage 1: a language model learns from the text (*: the best epoch so far)"
-        )
+        runtime.reporter.say("A language model learns from the text (*: the best epoch so far)")
         train_language_model(model, texts, held_out, config.pretraining, runtime, config.seed)
         save_tensors(path, model.state_dict(), {"perplexity": perplexity(model, held_out)})
     restore(runtime.folder, STAGE, model)
@@ -90,7 +88,7 @@ class Rows:
         return self.rows
 
 
-def halves(words: Ragged, seed: int) -> tuple[Rows, Rows]:
+def held_apart(words: Ragged, seed: int) -> tuple[Rows, Rows]:
     """Nine tenths of some documents to learn from, and a tenth, one at least, to be judged on."""
     order = numpy_generator(seed, "held-out text").permutation(len(words))
     held_out = max(1, len(order) // 10)

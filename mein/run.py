@@ -6,10 +6,17 @@ import numpy as np
 import torch
 
 from mein.artefacts import load_encoder, restore
-from mein.building import build_expert, build_imitators, open_reader, open_teacher
+from mein.building import (
+    build_expert,
+    build_imitators,
+    digest_of_language_model,
+    open_reader,
+    open_teacher,
+    words_of_language_model,
+)
 from mein.config import Config
 from mein.data.corpus import Corpus
-from mein.data.teacher import Teacher
+from mein.data.teacher import Teacher, TeacherTable
 from mein.experts.base import Expert
 from mein.experts.lstm import LSTMExpert
 from mein.imitators.reference import Imitators
@@ -18,7 +25,7 @@ from mein.labeled import read_labeled
 from mein.mixture import Gates
 from mein.model import mixed_logits
 from mein.prepare import prepare, refuse_unknown_texts
-from mein.pretrain import halves, language_model
+from mein.pretrain import held_apart, language_model
 from mein.progress import Reporter
 from mein.training.checkpoint import save_tensors
 from mein.training.folder import RunFolder
@@ -48,7 +55,8 @@ def train_run(
     if config.expert.kind == "teacher":
         teacher = open_teacher(config, labeled.labels.classes, teacher)
         refuse_unknown_texts(teacher, labeled, corpus)
-    folder.claim(identity_of(config, corpus), resume)
+    words_of_language_model(config)  # refuses one that does not fit, before the folder is taken
+    folder.claim(identity_of(config, corpus, teacher), resume)
     device = choose_device(config.runtime.device)
     reader = open_reader(config, folder, labeled.labels.classes, device, teacher)
     counts = prepare(config, corpus, labeled, folder, reporter, reader)
@@ -61,9 +69,20 @@ def train_run(
     return run
 
 
-def identity_of(config: Config, corpus: Corpus) -> dict[str, Any]:
-    """What makes a run the run it is: its settings, less those of the machine, and its data's names."""
-    return {"config": config.model_dump(mode="json", exclude={"runtime"}), "data": corpus.names}
+def identity_of(config: Config, corpus: Corpus, teacher: Teacher | None = None) -> dict[str, Any]:
+    """What makes a run the run it is: settings, less those of the machine, and what it is made from.
+
+    Data goes by its name, a teacher's table and the language model to start from by their content.
+    """
+    identity: dict[str, Any] = {
+        "config": config.model_dump(mode="json", exclude={"runtime"}),
+        "data": corpus.names,
+    }
+    if isinstance(teacher, TeacherTable):
+        identity["teacher"] = teacher.digest
+    if config.expert.language_model is not None:
+        identity["language_model"] = digest_of_language_model(config)
+    return identity
 
 
 def learned_expert(run: Run) -> Expert:
@@ -92,7 +111,7 @@ def _start_from_language_model(run: Run, expert: Expert) -> None:
         texts: list[Text] = [run.store(part) for part in ("train", "unlabeled")]
         held_out: Text = run.store("held_out")
     else:
-        learned_from, held_out = halves(run.store("train").words(0), run.config.seed)
+        learned_from, held_out = held_apart(run.store("train").words(0), run.config.seed)
         texts = [learned_from]
     with run.timed("language_model"):
         words = run.encoder.words

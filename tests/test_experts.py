@@ -1,7 +1,6 @@
 """Every expert, by every way of training, from text to folder: it runs, resumes, and peeks at nothing."""
 
 import pickle
-import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ from mein.data.readers import ColumnsConfig
 from mein.errors import ConfigError, RunError
 from mein.evaluation.table import CLOSED_GATES, EXPERT, IMITATORS_ALONE, MIXTURE, RANDOM_VECTORS, TFIDF
 from mein.judge import train_and_judge
-from mein.model import load_model
+from mein.model import load_model, read_config
 from mein.pretrain import pretrain
 from mein.progress import Silence
 from mein.training.checkpoint import load_tensors
@@ -395,7 +394,7 @@ def test_labels_of_unlabelled_text_are_not_read(tmp_path: Path, files: Files, ho
 
 def test_test_labels_change_the_verdict_alone(tmp_path: Path, files: Files, honest: Honest) -> None:
     poisoned = files.write(test=(TEXTS.test_texts, flipped(TEXTS.test_labels)))
-    assert different(learn(tmp_path / "run", poisoned), honest[1]) == {"predictions.parquet"}
+    assert different(learn(tmp_path / "run", poisoned), honest[1]) == {"predictions.parquet", "judged.json"}
     assert_array_equal(said(tmp_path / "run", MIXTURE), said(honest[0], MIXTURE))
     before, after = (
         [line for line in tiny.timeless_metrics(path) if line["stage"] != "verdict"]
@@ -408,7 +407,7 @@ def test_test_texts_reach_nothing_but_the_verdict(tmp_path: Path, files: Files, 
     """The three that are also unlabelled stay as they are, for those are left out by design."""
     texts = [*TEXTS.test_texts[:3], *map(poison, TEXTS.test_texts[3:])]
     poisoned = files.write(test=(texts, TEXTS.test_labels))
-    assert different(learn(tmp_path / "run", poisoned), honest[1]) == {"predictions.parquet"}
+    assert different(learn(tmp_path / "run", poisoned), honest[1]) == {"predictions.parquet", "judged.json"}
 
 
 def test_dev_reaches_neither_vocabularies_nor_language_model_nor_optimizer(
@@ -499,28 +498,39 @@ def test_the_run_of_another_expert_serves_as_a_language_model(
     [
         ("lm-lstm", "expert.hidden_dim", "7", "5"),
         ("lm-lstm", "expert.embedding_dim", "4", "6"),
-        ("lm-lstm", "expert.normalizes_embeddings", "False", "None"),
-        ("lm-lstm", "words.lowercase", "False", "True"),
+        ("lm-lstm", "expert.normalizes_embeddings", "false", "true"),
+        ("lm-lstm", "words.lowercase", "false", "true"),
         ("lm-lstm", "words.max_length", "30", "1000"),
-        ("lm-lstm", "expert.kind", "'elmo-lstm'", "'lm-lstm'"),
-        ("elmo-lstm", "expert.kind", "'lm-lstm'", "'elmo-lstm'"),
+        ("lm-lstm", "expert.kind", "elmo-lstm", "lm-lstm"),
+        ("elmo-lstm", "expert.kind", "lm-lstm", "elmo-lstm"),
     ],
 )
 def test_a_language_model_that_does_not_fit_is_refused(
     tmp_path: Path, words: list[str], models: Path, kind: str, setting: str, ours: str, theirs: str
 ) -> None:
-    where = rf"the language model in .*{kind} was trained with {theirs}"
-    sentence = rf"{setting} is {ours}, but {where}: set it to that\."
-    change = ["--set", f"{setting}={ours.lower()}"]
+    trained = rf"The language model in .*{kind} was trained with other settings"
+    sentence = rf"{trained}: set {setting}={theirs}, instead of {ours}\."
+    change = ["--set", f"{setting}={ours}"]
     refuses(sentence, "train", *words, "--lm", models / kind, "--out", tmp_path / "run", *TINY, *change)
-    assert not (tmp_path / "run/words.txt").exists()
+    assert not (tmp_path / "run/config.json").exists()
+
+
+def test_a_language_model_brings_the_settings_that_it_needs(
+    tmp_path: Path, words: list[str], models: Path
+) -> None:
+    """No --set names the kind and the sizes, which are not the preset's."""
+    pairs = [pair for pair in zip(TINY[::2], TINY[1::2], strict=True) if not pair[1].startswith("expert.")]
+    kept = [word for pair in pairs for word in pair]
+    answer = mein("train", *words, "--lm", models / "elmo-lstm", "--out", tmp_path / "run", *kept)
+    assert answer.code == 0, answer
+    assert read_config(RunFolder(tmp_path / "run")).expert.kind == "elmo-lstm"
 
 
 def test_a_folder_without_a_language_model_is_refused(tmp_path: Path, words: list[str], run: Run) -> None:
     for folder in (tmp_path / "nothing", run("lstm", "plain")):
-        sentence = f"{folder} holds no language model: make one with `mein pretrain --out {folder}`\\."
+        sentence = f"{folder} holds no language model: make one with `mein pretrain` in a folder .*"
         refuses(sentence, "train", *words, "--lm", folder, "--out", tmp_path / "run", *TINY)
-        shutil.rmtree(tmp_path / "run")
+        assert not (tmp_path / "run").exists()
 
 
 def test_a_language_model_is_of_no_use_to_others(tmp_path: Path, words: list[str], models: Path) -> None:

@@ -1,9 +1,11 @@
 """explain: its parts add up to the log-odds, and what it calls important is important."""
 
 import json
+import re
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import replace
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -11,7 +13,9 @@ import torch
 
 from mein import MeinClassifier
 from mein.data.demo import demo_corpus
-from mein.explain import Explanation, explain
+from mein.errors import InputError
+from mein.explain import Explanation, as_page, explain
+from mein.explain.layout import laid_out
 from mein.model import Model
 from mein.text.words import tokenize
 from tests.reviews import LABELS, NEW, RAW, TEXTS, THREE_LABELS, THREE_TEXTS, tiny
@@ -62,6 +66,10 @@ def check_sums(found: Explanation) -> None:
     for window, part in found.imitators.items():
         spoken = sum(f.contribution for f in found.fragments if f.window == window)
         assert part == pytest.approx(spoken, abs=EXACT)
+    for window, part in found.imitators.items():
+        assert part == pytest.approx(sum(piece.windows[window] for piece in found.pieces), abs=EXACT)
+    for piece in found.pieces:
+        assert piece.contribution == pytest.approx(sum(piece.windows.values()), abs=EXACT)
     strengths = [abs(fragment.contribution) for fragment in found.fragments]
     assert strengths == sorted(strengths, reverse=True)
 
@@ -79,6 +87,46 @@ def test_the_parts_add_up_to_what_is_predicted(text: str, model: str, request: p
     assert found.probability == pytest.approx(np.exp(first))
     assert found.log_odds >= 0
     assert found.alternative != found.label
+
+
+@pytest.mark.parametrize("label", ["negative", "positive", "so so"])
+@pytest.mark.parametrize("against", ["negative", "positive", "so so"])
+def test_any_two_labels_can_be_weighed(of_three: Model, label: str, against: str) -> None:
+    if label == against:
+        with pytest.raises(InputError, match=rf"The label '{label}' cannot be weighed against itself; name"):
+            explain(of_three, NEW[2], label, against)
+        return
+    found = explain(of_three, NEW[2], label, against)
+    check_sums(found)
+    assert (found.label, found.alternative) == (label, against)
+    log_probs = dict(zip(of_three.labels.classes, of_three.log_probs([NEW[2]])[0], strict=True))
+    assert found.log_odds == pytest.approx(log_probs[label] - log_probs[against], abs=EXACT)
+    assert found.probability == pytest.approx(np.exp(log_probs[label]))
+    turned = explain(of_three, NEW[2], against, label)
+    assert found.log_odds == pytest.approx(-turned.log_odds)
+    assert sum(p.contribution for p in found.pieces) == pytest.approx(
+        -sum(p.contribution for p in turned.pieces), abs=EXACT
+    )
+
+
+def test_one_label_is_weighed_against_the_likeliest_other(of_three: Model) -> None:
+    log_probs = of_three.log_probs([NEW[3]])[0]
+    first, second, third = (of_three.labels.classes[y] for y in np.argsort(-log_probs))
+    pairs = {(None, None): (first, second), (third, None): (third, first), (None, first): (second, first)}
+    pairs |= {(first, None): (first, second), (None, third): (first, third)}
+    for given, expected in pairs.items():
+        found = explain(of_three, NEW[3], *given)
+        assert (found.label, found.alternative) == expected
+    with pytest.raises(
+        InputError, match=r"The run knows no label 'bad'; choose among 'negative', 'positive'"
+    ):
+        explain(of_three, NEW[3], against="bad")
+
+
+def test_labels_that_are_numbers_may_be_given_as_words() -> None:
+    numbers = [int(label == "positive") for label in LABELS]
+    classifier = tiny().fit(TEXTS, numbers)
+    assert classifier.explain(NEW[0], label="1") == classifier.explain(NEW[0], label=1, against=0)
 
 
 def test_each_part_is_what_its_network_said(of_three: Model) -> None:
@@ -128,6 +176,97 @@ def test_fragments_are_the_windows_of_the_text(of_three: Model) -> None:
         for j in positions:
             start, stop = max(0, j - window), min(len(pieces), j + window + 1)
             assert spans[start, stop] == "".join(pieces[start:stop]).strip()
+
+
+@torch.no_grad()
+def test_a_fragment_shows_what_its_imitator_says_of_it(of_three: Model) -> None:
+    """p_ij of the pieces that it holds, alone in the world: no window looks beyond them."""
+    text = "never dull well worth it"
+    pieces = of_three.encoder.pieces.encode([text])[0]
+    for fragment in explain(of_three, text).fragments:
+        i, c = of_three.imitators.windows.index(fragment.window), fragment.window
+        if fragment.stop - fragment.start < 2 * c + 1:
+            continue  # at an edge, where the middle is not the middle
+        seen = torch.tensor(pieces[fragment.start : fragment.stop])
+        expected = of_three.imitators(seen)[i, c].exp().tolist()
+        assert fragment.probabilities == pytest.approx(expected, abs=1e-5)
+        assert sum(fragment.probabilities) == pytest.approx(1.0, abs=1e-5)
+
+
+def test_a_negative_gate_turns_what_a_fragment_says(unlike_priors: Model) -> None:
+    """The sign of a contribution and the fragment's own p_ij then differ, and both are shown."""
+    turned = replace(unlike_priors, gates=-unlike_priors.gates)
+    ours, theirs = (explain(model, NEW[0], "positive", "negative") for model in (unlike_priors, turned))
+    said = {(f.window, f.start, f.stop): f for f in theirs.fragments}
+    for fragment in ours.fragments:
+        other = said[fragment.window, fragment.start, fragment.stop]
+        assert other.probabilities == fragment.probabilities
+        assert other.contribution == pytest.approx(-fragment.contribution, abs=EXACT)
+
+
+def test_a_fragment_is_spread_evenly_over_its_pieces(of_three: Model) -> None:
+    found = explain(of_three, NEW[4])
+    for window in (1, 2):
+        expected = np.zeros(len(found.pieces))
+        for fragment in (f for f in found.fragments if f.window == window):
+            for place in range(fragment.start, fragment.stop):
+                expected[place] += fragment.contribution / (fragment.stop - fragment.start)
+        assert [piece.windows[window] for piece in found.pieces] == pytest.approx(expected, abs=EXACT)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Never  DULL,\n well-worth it!",
+        "a<br />bore",
+        "☃lovely☃☃film☃",
+        "日本語 ☃",
+        "half \ud800 pair ▁ here",
+        "lovelyunheardofwordqqq",
+        "",
+    ],
+)
+def test_pieces_stand_where_the_text_has_them(of_three: Model, text: str) -> None:
+    found = explain(of_three, text)
+    assert "".join(shown for shown, _ in laid_out(found)) == text
+    for piece in found.pieces:
+        assert piece.start is not None
+        surface = text[piece.start : piece.stop]
+        assert surface.lower() == piece.text.strip() or "\N{REPLACEMENT CHARACTER}" in piece.text
+    places = [(piece.start, piece.stop) for piece in found.pieces]
+    assert places == sorted(places)
+
+
+def test_where_letters_change_number_the_text_is_shown_as_read(of_three: Model) -> None:
+    found = explain(of_three, "İ lovely")  # two characters in lower case
+    assert {piece.start for piece in found.pieces} == {None}
+    assert "".join(shown for shown, _ in laid_out(found)).endswith(" lovely")
+
+
+def test_the_page_is_whole_and_escaped(of_three: Model) -> None:
+    text = '<script>alert("dreadful")</script> & lovely'
+    page = as_page(explain(of_three, text))
+    root = ElementTree.fromstring(
+        page.replace("<!doctype html>", "")
+        .replace('">\n<meta', '"/>\n<meta')
+        .replace('initial-scale=1">', 'initial-scale=1"/>')
+    )
+    assert root.find(".//script") is None
+    assert root.findtext("head/title", "").startswith("Why ")
+    maps = ["".join(one.itertext()) for one in root.iterfind(".//p[@class='map']")]
+    assert maps == [text] * 3  # together, and each window
+    names = {one.get("id") for one in root.iterfind(".//h2")}
+    assert {one.get("aria-labelledby") for one in root.iterfind(".//section")} <= names
+    assert not re.search(r"https?://|<link|src=", page)  # nothing is fetched
+    assert "prefers-color-scheme: dark" in page
+
+
+def test_a_page_of_hostile_labels() -> None:
+    labels = ["<b>&" if label == "positive" else '"no"' for label in LABELS]
+    found = tiny().fit(TEXTS, labels, unlabeled=RAW).explain(NEW[0])
+    page = as_page(found)
+    assert "<b>&<" not in page
+    assert "&lt;b&gt;&amp;" in page
 
 
 def test_who_a_fragment_spoke_for(of_three: Model) -> None:
@@ -211,3 +350,19 @@ def test_what_it_calls_important_is_important(trained: MeinClassifier) -> None:
     top, random = np.array(list(falls(trained, texts, count=3))).T
     assert top.mean() > 3 * random.mean()
     assert top.mean() > 0.1
+
+
+def test_the_pieces_it_colours_most_are_important_too(trained: MeinClassifier) -> None:
+    """Without the words of the five strongest pieces p(label) falls further than without random ones."""
+    texts, chance = demo_corpus(seed=1, labeled=2, unlabeled=2, test=60).test_texts, np.random.default_rng(0)
+    drops = []
+    for text in texts:
+        found = trained.explain(text)
+        order = np.argsort([-piece.contribution for piece in found.pieces])[:5]
+        random = chance.choice(len(found.pieces), 5, replace=False)
+        spoiled = [without(trained.model_, text, [(j, j + 1) for j in rows]) for rows in (order, random)]
+        column = trained.classes_.tolist().index(found.label)
+        drops.append(found.probability - trained.predict_proba(spoiled)[:, column])
+    top, by_chance = np.mean(drops, axis=0)
+    assert top > 3 * by_chance
+    assert top > 0.1

@@ -31,6 +31,7 @@ from mein.training.objectives import (
     Randomness,
     neighbors_of_epochs,
     objective_loss,
+    push_norm,
     room_for_neighbors,
 )
 from mein.training.standing import Stage
@@ -227,6 +228,34 @@ def test_gradients_equal_those_of_loops_over_documents_and_words(
     assert loss == pytest.approx(expected.item(), rel=1e-10)
     assert_same(found, plainly.gradients(expected))
     assert found["embedding.weight"][0].abs().max() == 0.0  # padding
+
+
+@pytest.mark.parametrize("mlp_dropout", [0.0, 0.5])
+def test_without_a_push_nothing_diverges(mlp_dropout: float) -> None:
+    """p and q meet the same masks, also that of the last hidden layer."""
+    expert, gates = setting("free", is_normalized=False)
+    expert.mlp_dropout, expert.drops_out_inside = mlp_dropout, mlp_dropout > 0
+    losses = []
+    for objective in (replace(objective_of("vat"), epsilon=1e-9), objective_of("plain")):
+        randomness = Randomness(SEED, "tuned", STEP)
+        losses.append(objective_loss(expert, gates(), labelled_batch(), objective, randomness).item())
+    assert losses[0] == pytest.approx(losses[1], abs=1e-9)
+
+
+def test_an_expert_with_a_dropped_out_mlp_says_so() -> None:
+    sizes = {"embedding_dim": 2, "hidden_dim": 3, "mlp_dim": 4}
+    experts = [LSTMExpert(ExpertConfig.model_validate(sizes | {"mlp_dropout": r}), 9, 2) for r in (0.0, 0.5)]
+    assert [expert.drops_out_inside for expert in experts] == [False, True]
+
+
+def test_the_norm_of_a_push_does_not_count_padding() -> None:
+    """Also where the embedding of padding is not zero, as in some transformers."""
+    expert = LSTMExpert(ExpertConfig(embedding_dim=4, hidden_dim=5, mlp_dim=4), 9, 2)
+    with torch.no_grad():
+        expert.embedding.weight[0] = 100.0
+    words = ragged([[2, 3, 1], [4, 5, 6, 7, 8, 1]])
+    norms = [expert.embedding.weight[row].square().sum().sqrt().item() for row in words.to_lists()]
+    assert push_norm(expert, words, "adv", PerturbationConfig()) == pytest.approx(sum(norms) / 2 / 50)
 
 
 def test_the_norm_of_adv_warms_up_to_exactly_epsilon() -> None:

@@ -14,10 +14,11 @@ from numpy.testing import assert_allclose
 
 from mein.data import tables
 from mein.errors import InputError
+from mein.explain import explain
 from mein.model import Model
-from mein.predict import predict_file
-from mein.progress import Silence
+from mein.predict import Wanted, chunks, predict_file
 from tests.reviews import LABELS, NEW, RAW, TEXTS, tiny
+from tests.shell import Answer, mein, refuses
 
 ROWS = pd.DataFrame({"id": range(len(NEW)), "text": NEW, "note": [f'a, "b"\t{n}' for n in range(len(NEW))]})
 
@@ -45,7 +46,7 @@ def model() -> Model:
 
 
 def predict(model: Model, source: Path | str, target: Path, column: str | None = None) -> int:
-    return predict_file(model, str(source), target, column, Silence())
+    return predict_file(model, str(source), target, Wanted(column))
 
 
 def check(model: Model, found: pd.DataFrame, texts: list[str]) -> None:
@@ -194,6 +195,113 @@ def test_numbers_and_several_types_of_labels(tmp_path: Path) -> None:
         assert found.type == dtype
         as_written = [str(label) if dtype == pa.string() else label for label in fitted.predict(NEW)]
         assert found.to_pylist() == as_written
+
+
+@pytest.mark.parametrize("target", READERS)
+def test_every_class_can_have_its_column(model: Model, target: str, tmp_path: Path) -> None:
+    given, out = tmp_path / "in.parquet", tmp_path / f"out{target}"
+    ROWS.assign(p_positive="mine").to_parquet(given)
+    predict_file(model, str(given), out, Wanted(all_probabilities=True))
+    found = READERS[target](out)
+    names = ["label", "probability", "p_negative", "predicted_p_positive"]
+    assert list(found.columns) == ["id", "text", "note", "p_positive", *names]
+    assert found["p_positive"].eq("mine").all()
+    written = found[["p_negative", "predicted_p_positive"]].to_numpy(float)
+    assert_allclose(written, np.exp(model.log_probs(NEW)), atol=1e-6)
+
+
+@pytest.mark.parametrize("target", READERS)
+def test_what_is_too_uncertain_has_no_label(model: Model, target: str, tmp_path: Path) -> None:
+    given, out = tmp_path / "in.csv", tmp_path / f"out{target}"
+    WRITERS[".csv"](ROWS, given)
+    best = np.exp(model.log_probs(NEW)).max(axis=1)
+    for threshold in (float(np.median(best)), 1.0, 0.0):
+        predict_file(model, str(given), out, Wanted(abstain_below=threshold))
+        found = READERS[target](out)
+        is_empty = [label is None or label == "" or label != label for label in found["label"].tolist()]
+        assert is_empty == (best < threshold).tolist()
+        assert_allclose(found["probability"].to_numpy(float), best, atol=1e-6)
+        kept = np.flatnonzero(best >= threshold)
+        expected = model.labels.decode(model.log_probs(NEW).argmax(axis=1)[kept])
+        assert found["label"].iloc[kept].tolist() == expected
+
+
+def test_labels_keep_their_type_where_the_first_are_empty(tmp_path: Path) -> None:
+    ROWS.to_parquet(tmp_path / "in.parquet")
+    fitted = tiny().fit(TEXTS, [int(label == "positive") for label in LABELS])
+    predict_file(
+        fitted.model_, str(tmp_path / "in.parquet"), tmp_path / "out.parquet", Wanted(abstain_below=1.0)
+    )
+    found = pa_parquet.read_table(tmp_path / "out.parquet")["label"]
+    assert found.type == pa.int64()
+    assert found.null_count == len(NEW)
+
+
+@pytest.mark.parametrize("threshold", [-0.1, 1.1, float("nan")])
+def test_a_threshold_is_a_probability(threshold: float) -> None:
+    with pytest.raises(InputError, match=rf"Nothing can be less probable than {threshold}; choose between"):
+        Wanted(abstain_below=threshold)
+
+
+@pytest.mark.parametrize("target", READERS)
+def test_fragments_are_those_that_explain_names(model: Model, target: str, tmp_path: Path) -> None:
+    texts = [*NEW[:6], "", "☃"]
+    (tmp_path / "in.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
+    predict_file(model, str(tmp_path / "in.txt"), tmp_path / f"out{target}", Wanted(fragments=3))
+    found = READERS[target](tmp_path / f"out{target}")["fragments"].tolist()
+    for text, row in zip(texts, found, strict=True):
+        fragments = json.loads(row) if isinstance(row, str) else list(row)
+        explanation = explain(model, text)
+        column = model.labels.classes.index(explanation.label)
+        assert len(fragments) == len(explanation.fragments[:3])
+        for one, expected in zip(fragments, explanation.fragments, strict=False):
+            assert one["contribution"] == pytest.approx(expected.contribution, abs=1e-6)
+            assert one["probability"] == pytest.approx(expected.probabilities[column], abs=1e-6)
+            assert one["window"] in (1, 2)
+
+
+def test_fragments_of_imitators_alone_add_up_to_their_word(model: Model, tmp_path: Path) -> None:
+    ROWS.to_csv(tmp_path / "in.csv", index=False)
+    wanted = Wanted(imitators_only=True, all_probabilities=True, fragments=10_000)
+    predict_file(model, str(tmp_path / "in.csv"), tmp_path / "out.jsonl", wanted)
+    found = pd.read_json(tmp_path / "out.jsonl", lines=True)
+    assert_allclose(found["p_positive"], np.exp(model.imitator_log_probs(NEW))[:, 1], atol=1e-6)
+    moved = [sum(one["contribution"] for one in row) for row in found["fragments"]]
+    log_odds = np.abs(np.log(found["p_positive"].to_numpy() / found["p_negative"].to_numpy()))
+    assert_allclose(moved, log_odds, atol=1e-5)
+
+
+def test_without_imitators_there_are_no_fragments(tmp_path: Path) -> None:
+    ROWS.to_csv(tmp_path / "in.csv", index=False)
+    fitted: Model = tiny().fit(TEXTS, LABELS).model_
+    predict_file(fitted, str(tmp_path / "in.csv"), tmp_path / "out.jsonl", Wanted(fragments=2))
+    assert pd.read_json(tmp_path / "out.jsonl", lines=True)["fragments"].tolist() == [[]] * len(NEW)
+
+
+def test_chunks_are_larger_than_batches_and_depend_on_the_source_alone() -> None:
+    batches = [pa.RecordBatch.from_pydict({"text": ["a" * 100] * rows}) for rows in (5_000, 8_000, 4_000, 9)]
+    assert [sum(map(len, run)) for run in chunks(iter(batches))] == [17_000, 9]
+    long = [pa.RecordBatch.from_pydict({"text": ["a" * (3 << 20)]})] * 4
+    assert [len(run) for run in chunks(iter(long))] == [3, 1]
+    assert list(chunks(iter([]))) == []
+
+
+def test_the_shell_says_what_a_run_without_imitators_cannot_do(tmp_path: Path) -> None:
+    ROWS.to_csv(tmp_path / "in.csv", index=False)
+    tiny().fit(TEXTS, LABELS).save(tmp_path / "run")
+    for option in (["--imitators-only"], ["--fragments", "2"]):
+        words = ["predict", tmp_path / "run", tmp_path / "in.csv", "--out", tmp_path / "out.csv", *option]
+        refuses(rf"The run in {tmp_path}/run has no imitators: leave {option[0]} out\.", *words)
+
+
+def test_every_option_from_the_shell(model: Model, tmp_path: Path) -> None:
+    ROWS.to_csv(tmp_path / "in.csv", index=False)
+    model.save(tmp_path / "run")
+    options = ["--all-probabilities", "--fragments", "1", "--abstain-below", "0.9", "--resume"]
+    answer = mein("predict", tmp_path / "run", tmp_path / "in.csv", "--out", tmp_path / "out.csv", *options)
+    assert answer == Answer(0, f"Labelled 40 documents in {tmp_path}/out.csv.\n", "")
+    names = ["label", "probability", "p_negative", "p_positive", "fragments"]
+    assert list(pd.read_csv(tmp_path / "out.csv").columns) == ["id", "text", "note", *names]
 
 
 def test_refuses_a_folder_that_is_not_there(model: Model, tmp_path: Path) -> None:

@@ -211,7 +211,7 @@ def silent(text: str) -> str:
     )
 
 
-SUM = "give probabilities that sum to 1."
+SUM = "give probabilities of 0 or more that sum to 1."
 BOTH = "give one probability for each of negative, positive."
 WRONG: dict[str, tuple[str, Callable[[Rows], Rows], str]] = {
     "train": ("t.parquet", without(TRAIN[7]), silent(TRAIN[7])),
@@ -250,6 +250,11 @@ WRONG: dict[str, tuple[str, Callable[[Rows], Rows], str]] = {
         spoiled(["a", "b"]),
         r".*t\.csv gives something that is no table of numbers: could not convert string to float: 'a'\.",
     ),
+    "contradiction": (
+        "t.jsonl",
+        lambda rows: [*rows, {"text": rows[2]["text"], "probabilities": rows[2]["probabilities"][::-1]}],
+        r".*t\.jsonl contradicts itself in row \d+, whose text it had before: keep one\.",
+    ),
     "column": (
         "t.parquet",
         lambda rows: [{"text": row["text"], "p": row["probabilities"]} for row in rows],
@@ -270,6 +275,16 @@ def test_a_file_that_cannot_be_used_is_refused(tmp_path: Path, words: list[str],
     command = ["train", *words, "--teacher", path, "--out", out, *TINY]
     refuses(sentence, *command)
     assert [file.name for file in out.iterdir()] == [".lock"]  # the folder is still free
+
+
+def test_a_resumed_run_must_have_the_same_teacher(tmp_path: Path, words: list[str]) -> None:
+    path, out = write(tmp_path / "t.jsonl", rows_of(ALL)), tmp_path / "run"
+    command = ["train", *words, "--teacher", path, "--out", out, *TINY]
+    assert mein(*command).code == 0
+    (out / "done").unlink()
+    turned = [row | {"probabilities": row["probabilities"][::-1]} for row in rows_of(ALL)]
+    write(path, turned)
+    refuses(r".* holds another run: its teacher is '.*', not '.*'; .*", *command, "--resume")
 
 
 def test_a_refused_file_can_be_mended(tmp_path: Path, words: list[str], run: Path) -> None:
@@ -464,11 +479,11 @@ FUNCTIONS: dict[str, tuple[Callable[[Sequence[str]], Any], str]] = {
     ),
     "logits": (
         lambda texts: np.log(says(texts)),
-        r"The teacher row 1 gives \[-\d.*\]: give probabilities that sum to 1\.",
+        r"The teacher row 1 gives \[-\d.*\]: give probabilities of 0 or more that sum to 1\.",
     ),
     "NaN": (
         lambda texts: says(texts) * np.nan,
-        r"The teacher row 1 gives \[nan, nan\]: give probabilities that sum to 1\.",
+        r"The teacher row 1 gives \[nan, nan\]: give probabilities of 0 or more that sum to 1\.",
     ),
     "labels": (
         lambda texts: linear.predict(texts),

@@ -67,7 +67,7 @@ def artefacts(path: Path) -> dict[str, bytes]:
     return {
         str(file.relative_to(path)): file.read_bytes()
         for file in files
-        if file.name not in ("metrics.jsonl", ".lock")
+        if file.name not in ("metrics.jsonl", ".lock", "report.html", "provenance.json", "README.md")
     }
 
 

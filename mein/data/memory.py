@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from mein.data.columns import ColumnsConfig
-from mein.data.corpus import Source, source_of_lists
+from mein.data.corpus import Corpus, Source, source_of_lists
 from mein.data.readers import read_documents
 from mein.data.writers import open_writer
 from mein.errors import InputError
@@ -100,6 +100,26 @@ def check_signs(labels: Sequence[Any]) -> None:
             f"y holds the single class {classes.pop()!s} beside -1, which marks texts without a label: "
             "name the classes otherwise, 0 and 1 for example."
         )
+
+
+def corpus_of_lists(
+    texts: Sequence[str],
+    labels: Sequence[Any],
+    weights: np.ndarray,
+    unlabeled: Unlabeled | None,
+    columns: ColumnsConfig,
+    folder: Path,
+) -> Corpus:
+    """The labelled texts of weight above 0, and the others; a weight of 0 is as good as absence."""
+    check_signs(labels)
+    raw = [text for text, label in zip(texts, labels, strict=True) if is_unlabeled(label)]
+    kept = [i for i, label in enumerate(labels) if weights[i] > 0 and not is_unlabeled(label)]
+    return Corpus(
+        labeled=source_of_lists([texts[i] for i in kept], [labels[i] for i in kept]),
+        unlabeled=unlabeled_source(raw, unlabeled, columns, folder),
+        names={"labeled": "y"},
+        sample_weight=weights[kept],
+    )
 
 
 def unlabeled_source(

@@ -31,9 +31,18 @@ class TeacherTable:
         for texts, probabilities in _read(source, columns, classes):
             keys.append(_keys(texts))
             rows.append(probabilities)
-        found = np.concatenate(keys)
-        self.keys, first = np.unique(found, return_index=True)
-        self.rows = np.concatenate(rows)[first]
+        found, said = np.concatenate(keys), np.concatenate(rows)
+        self.keys, first, which = np.unique(found, return_index=True, return_inverse=True)
+        self.rows = said[first]
+        if (np.abs(said - self.rows[which]) > TOLERANCE).any():
+            row = int(np.flatnonzero((np.abs(said - self.rows[which]) > TOLERANCE).any(axis=1))[0]) + 1
+            raise InputError(f"{source} contradicts itself in row {row}, whose text it had before: keep one.")
+
+    @property
+    def digest(self) -> str:
+        """Equal for tables that say the same of the same texts."""
+        content = self.keys.tobytes() + self.rows.tobytes()
+        return hashlib.blake2b(content, digest_size=16).hexdigest()
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
         """The probabilities (n, Y) of texts that are all in the table."""
@@ -65,7 +74,8 @@ def checked(probabilities: Any, texts: int, classes: int, source: str, first: in
     if wrong.any():
         row = int(np.flatnonzero(wrong)[0])
         raise InputError(
-            f"{source} row {first + row + 1} gives {found[row].tolist()}: give probabilities that sum to 1."
+            f"{source} row {first + row + 1} gives {found[row].tolist()}: "
+            "give probabilities of 0 or more that sum to 1."
         )
     return np.asarray(found / sums[:, None], np.float32)
 

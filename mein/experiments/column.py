@@ -47,7 +47,7 @@ class Experiment:
     """Where data, work and results lie, and what every run has in common."""
 
     data: Path
-    """A folder with train, dev, test and unlabeled .parquet for each data set."""
+    """A folder for each data set with train and test .parquet, and dev and unlabeled where there are."""
     work: Path
     results: Path
     preset: str
@@ -62,12 +62,14 @@ class Experiment:
     def corpus(self, dataset: str, seed: int) -> Corpus:
         """The parts of a data set, as `mein data` leaves them."""
         folder = self.data / self.place(dataset, seed)
-        paths = [folder / f"{part}.parquet" for part in PARTS]
-        for path in paths:
-            if not path.exists():
-                raise InputError(f"{path} is missing: make it with `mein data {dataset} --out {folder}`.")
-        train, unlabeled, dev, test = map(str, paths)
-        return corpus_of_files(train, unlabeled, dev, test, ColumnsConfig())
+        paths = {part: folder / f"{part}.parquet" for part in PARTS}
+        for part in ("train", "test"):
+            if not paths[part].exists():
+                raise InputError(
+                    f"{paths[part]} is missing: make it with `mein data {dataset} --out {folder}`."
+                )
+        unlabeled, dev = (str(paths[p]) if paths[p].exists() else None for p in ("unlabeled", "dev"))
+        return corpus_of_files(str(paths["train"]), unlabeled, dev, str(paths["test"]), ColumnsConfig())
 
     def config(self, **named: Any) -> Config:
         """The common settings with some of their own."""

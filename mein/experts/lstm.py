@@ -31,6 +31,7 @@ class LSTMExpert(Expert):
         super().__init__()
         self.classes = classes
         self.dropout, self.mlp_dropout = config.dropout, config.mlp_dropout
+        self.drops_out_inside = config.mlp_dropout > 0.0
         self.embedding = WordEmbedding(vocabulary_size, config.embedding_dim, frequencies)
         self.features = features
         D = config.embedding_dim + (0 if features is None else features.size)

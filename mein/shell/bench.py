@@ -14,26 +14,24 @@ from mein.bench.imitate import bench_imitate
 from mein.bench.imitation import bench_imitation
 from mein.bench.imitators import bench_imitators
 from mein.bench.memory import bench_memory
+from mein.bench.predict import bench_predict
 from mein.data.demo import demo_corpus
 from mein.data.readers import ColumnsConfig, read_documents
 from mein.files import write_atomically
 from mein.imitators.reference import ImitatorsConfig
 from mein.inference import choose_device
+from mein.model import load_model
 from mein.shell.console import open_console
 
 DOCUMENTS = 100_000  # of the embedded corpus: enough that the start of workers does not count
+LABELLED = 20_000  # of the same, to measure labelling
 
 
 def run_encode(
     documents: str | None, text_column: str | None, workers: int, repeats: int, out: Path | None
 ) -> None:
     """Measure how fast text is encoded."""
-    if documents is None:
-        texts = demo_corpus(unlabeled=DOCUMENTS).unlabeled_texts
-    else:
-        chunks = read_documents(documents, ColumnsConfig(text=text_column), labeled=False)
-        texts = [text for chunk in chunks for text in chunk.texts]
-    figures = bench_encode(texts, workers, repeats)
+    figures = bench_encode(_texts(documents, text_column, DOCUMENTS), workers, repeats)
     table = _table("", "docs/s", "MB/s", "of sentencepiece's")
     for name in ("mein", "sentencepiece"):
         rates = figures[name]
@@ -96,6 +94,27 @@ def run_imitate(run: Path, device: str, out: Path | None) -> None:
     sooner = figures["times_sooner"]
     table.add_row("times sooner", "not reached" if sooner is None else f"{sooner:.1f}", "")
     _deliver(figures, out, table)
+
+
+def run_predict(
+    path: Path, documents: str | None, text_column: str | None, threads: int, repeats: int, out: Path | None
+) -> None:
+    """Measure how fast a run labels."""
+    figures = bench_predict(load_model(path), _texts(documents, text_column, LABELLED), threads, repeats)
+    table = _table("", "docs/s", "MB/s", "times slower")
+    for name, rate in figures["systems"].items():
+        documents_a_second = f"{rate['documents_per_second']['median']:,.0f}"
+        megabytes = f"{rate['megabytes_per_second']['median']:.2f}"
+        table.add_row(name, documents_a_second, megabytes, f"{figures['ratio'][name]['median']:.2f}")
+    _deliver(figures, out, table)
+
+
+def _texts(documents: str | None, text_column: str | None, count: int) -> list[str]:
+    """The texts of a file, or so many of the embedded corpus."""
+    if documents is None:
+        return demo_corpus(unlabeled=count).unlabeled_texts
+    chunks = read_documents(documents, ColumnsConfig(text=text_column), labeled=False)
+    return [text for chunk in chunks for text in chunk.texts]
 
 
 def _table(*headers: str) -> Table:

@@ -1,5 +1,6 @@
 """mein demo, mein init, mein train."""
 
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,12 @@ from mein.judge import train_and_judge
 from mein.labeled import read_labeled
 from mein.model import Model, load_model
 from mein.progress import Terminal
+from mein.provenance import provenance
+from mein.report.card import write_card
+from mein.report.page import write_report
 from mein.shell.console import open_console, say
 from mein.shell.seeds import show_seeds
+from mein.training.folder import RunFolder
 
 Paths = tuple[str, str | None, str | None, str | None]  # labelled, unlabelled, dev, test
 Settings = tuple[str | None, Path | None, dict[str, Any]]  # preset, config file, overrides
@@ -68,6 +73,7 @@ def run_training(paths: Paths, out: Path, settings: Settings, seeds: int, resume
         tables.append(_train(seeded, corpus, folder, resume and folder.exists(), console))
         folders.append(folder)
     is_same_test = corpus.test is not None or corpus.dev is not None  # else dev differs with the seed
+    write_report(folders, out / "report.html")
     show_seeds(out, folders if is_same_test else [], tables, console)
 
 
@@ -105,10 +111,21 @@ def _weights_line(model: Model) -> str:
 
 def _train(config: Config, corpus: Corpus, out: Path, resume: bool, console: Console) -> list[Row]:
     rows = train_and_judge(config, corpus, out, Terminal(console), resume=resume)
+    _tell(out)
     title = None if corpus.test is not None else f"{rows[0].scores.documents:,} dev documents (no --test)"
     console.print()
     console.print(render(rows, title=title))
     say(console, _weights_line(load_model(out, "cpu")))
     say(console, headline(rows), "bold")
-    say(console, f'The run is in {out}: try `mein explain {out} "..."`.')
+    say(console, f'Look at {out / "report.html"}, or try `mein explain {out} "..."`.')
     return rows
+
+
+def _tell(out: Path) -> None:
+    """Leave beside a finished run what people look at: where it came from, a model card, a report."""
+    folder = RunFolder(out)
+    if not (folder / "provenance.json").exists():
+        folder.write_json("provenance.json", provenance(sys.argv))
+    if not (folder / "README.md").exists():  # a card that somebody edited is kept
+        write_card(out)
+    write_report([out], out / "report.html")

@@ -1,21 +1,17 @@
-"""mein evaluate, mein predict, mein explain."""
+"""mein evaluate, mein predict."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
-
-from rich import box
-from rich.table import Table
-from rich.text import Text
 
 from mein.data.corpus import read_all
 from mein.data.readers import ColumnsConfig, read_documents
 from mein.data.teacher import Teacher, TeacherTable
 from mein.errors import RunError
 from mein.evaluation.table import compare, headline, render
-from mein.explain import Explanation, explain
 from mein.judge import as_plain, log_probs_of_all
 from mein.model import load_model, read_config, read_labels
-from mein.predict import predict_file
+from mein.predict import Wanted, predict_file
 from mein.progress import Terminal
 from mein.shell.console import open_console, say
 from mein.training.folder import RunFolder
@@ -29,7 +25,7 @@ def evaluate_run(
     as_json: bool,
 ) -> None:
     """Judge every system of a run on labelled documents."""
-    teacher = _teacher(path, teacher_file)
+    teacher = teacher_of(path, teacher_file)
     model = load_model(path, teacher=teacher)
     config = model.config
     columns = _columns(config.columns, *columns_named)
@@ -45,24 +41,20 @@ def evaluate_run(
 
 
 def predict_documents(
-    path: Path,
-    documents: str,
-    out: Path,
-    text_column: str | None,
-    teacher_file: str | None,
-    imitators_only: bool,
+    path: Path, documents: str, out: Path, wanted: Wanted, teacher_file: str | None, resume: bool
 ) -> None:
     """Label a file."""
-    console, model = open_console(), load_model(path, teacher=_teacher(path, teacher_file))
-    column = _columns(model.config.columns, text_column, None).text
-    if imitators_only and not len(model.gates):
-        raise RunError(f"The run in {path} has no imitators: leave --imitators-only out.")
-    predict = model.imitator_log_probs if imitators_only else model.log_probs
-    count = predict_file(model, documents, out, column, Terminal(console), predict)
+    console, model = open_console(), load_model(path, teacher=teacher_of(path, teacher_file))
+    if not len(model.gates):
+        asked = {"--imitators-only": wanted.imitators_only, "--fragments": wanted.fragments > 0}
+        for option in (name for name, is_asked in asked.items() if is_asked):
+            raise RunError(f"The run in {path} has no imitators: leave {option} out.")
+    wanted = replace(wanted, text_column=_columns(model.config.columns, wanted.text_column, None).text)
+    count = predict_file(model, documents, out, wanted, Terminal(console), resume=resume)
     say(console, f"Labelled {count:,} documents in {out}.")
 
 
-def _teacher(path: Path, file: str | None) -> Teacher | None:
+def teacher_of(path: Path, file: str | None) -> Teacher | None:
     """The teacher's words on other documents than those of the run, where a file with them is given."""
     if file is None:
         return None
@@ -75,58 +67,3 @@ def _columns(of_run: ColumnsConfig, text: str | None, label: str | None) -> Colu
     return ColumnsConfig(
         text=of_run.text if text is None else text, label=of_run.label if label is None else label
     )
-
-
-def explain_text(path: Path, text: str, top: int, teacher_file: str | None, as_json: bool) -> None:
-    """Show the label of a text and who spoke for it."""
-    explanation = explain(load_model(path, teacher=_teacher(path, teacher_file)), text)
-    if as_json:
-        print(json.dumps(explanation.to_dict(), ensure_ascii=False, indent=1))
-        return
-    console = open_console()
-    console.print(_summary(explanation))
-    if any(fragment.contribution for fragment in explanation.fragments):
-        console.print(_fragment_table(explanation, top))
-    elif explanation.is_silent:
-        say(
-            console, "The text holds no word that the run knows: this is the share of each class in training."
-        )
-    else:
-        say(console, "No fragment moved it: the imitators have no say in this run (their gates are closed).")
-
-
-def _summary(explanation: Explanation) -> Text:
-    lines = Text()
-    lines.append(f"{explanation.label}", style="bold")
-    lines.append(f"  p = {explanation.probability:.3f}, before {explanation.alternative}\n")
-    lines.append(f"log-odds {explanation.log_odds:+.2f}")
-    parts = {"expert": explanation.expert}
-    parts |= {f"imitator c={c}": part for c, part in explanation.imitators.items()}
-    if not explanation.is_silent:
-        lines.append(" = " + " ".join(f"{value:+.2f} ({name})" for name, value in parts.items()))
-    return lines
-
-
-def _fragment_table(explanation: Explanation, top: int) -> Table:
-    table = Table(
-        title="What moved it most",
-        title_justify="left",
-        title_style="bold",
-        box=box.SIMPLE_HEAD,
-        show_edge=False,
-        pad_edge=False,
-        padding=(0, 2, 0, 0),
-    )
-    table.add_column("log-odds", justify="right")
-    table.add_column("for", max_width=24)
-    table.add_column("pieces", justify="right")
-    table.add_column("fragment")
-    for fragment in explanation.fragments[:top]:
-        style = "green" if fragment.contribution > 0 else "red"
-        table.add_row(
-            Text(f"{fragment.contribution:+.3f}", style=style),
-            str(explanation.contribution_label(fragment)),
-            str(2 * fragment.window + 1),
-            fragment.text,
-        )
-    return table

@@ -205,7 +205,9 @@ def push_norm(expert: Expert, words: Ragged, training: str, config: Perturbation
     if config.epsilon is not None or training == "plain":
         return 5.0 if config.epsilon is None else config.epsilon
     batch = pad_words(words.take(np.arange(min(len(words), SAMPLE_DOCUMENTS))), device_of(expert))
-    return usual_norm(expert.embed(batch.words, batch.lengths, None), training)
+    embedded = expert.embed(batch.words, batch.lengths, None)
+    is_inside = torch.arange(embedded.shape[1], device=embedded.device) < batch.lengths[:, None]
+    return usual_norm(embedded * is_inside[..., None], training)
 
 
 def room_for_neighbors(expert: Expert, words: Ragged, config: PerturbationConfig) -> Tensor:

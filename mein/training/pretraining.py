@@ -12,6 +12,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from mein.errors import InputError
 from mein.experts.elmo import reversal
 from mein.experts.language_model import LanguageModel, word_losses
 from mein.inference import batch_tokens, device_of, fast_precision
@@ -72,6 +73,8 @@ def train_language_model(
     """Learn to say the next word (and the one before) of some texts; judged on another text."""
     device = device_of(model)
     blocks = Blocks(texts, config, seed)
+    if blocks.columns == 0:
+        raise InputError("There is too little text for a language model: give more than a document or two.")
     states = [model.reader(i).start(config.lanes) for i in range(len(model.readers))]
 
     def loss(segment: Segment, step: int) -> Tensor:

@@ -1,0 +1,236 @@
+"""One prediction taken apart: what the expert said, each imitator, each fragment, each piece."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from mein.data.labels import Label, Labels, listed
+from mein.errors import InputError
+from mein.explain.shares import fragment_shares, piece_shares, strongest
+from mein.explain.spans import piece_spans
+from mein.inference import Evidence
+from mein.model import Model, mixed_logits
+from mein.text.ragged import Ragged
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """What one imitator saw at one position, and how much it moved the log-odds."""
+
+    text: str
+    window: int
+    start: int
+    """The first of its pieces, counted from the text's first."""
+    stop: int
+    """One past the last of its pieces."""
+    contribution: float
+    """Its share of its imitator's part; positive for the label, negative for the alternative."""
+    probabilities: tuple[float, ...]
+    """p_ij: what the imitator says of this fragment alone, in the order of `Explanation.labels`. Where
+    the gate is negative, a fragment that the imitator calls one label speaks for the other."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One piece of the text, and how much it moved the log-odds as a part of fragments."""
+
+    text: str
+    """As it was read; a space stands in front of the first piece of a word."""
+    contribution: float
+    windows: dict[int, float]
+    """What of it came through each window."""
+    start: int | None
+    """Its first character in the text; None where the text as read cannot be laid beside the text."""
+    stop: int | None
+    """One past its last character."""
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """log p(label) - log p(alternative) = expert + sum(imitators), in these senses:
+
+    - the expert's part is its own z, and an imitator's its own alpha times its gate, both between the two
+      labels and over the temperature;
+    - an imitator's part is the sum of its fragments' contributions; alpha is the logarithm of a mean over
+      fragments, so a sum over them needs a rule, and `mein.explain.shares` states it (the logarithmic mean);
+    - a fragment's contribution is spread evenly over the pieces that it holds, so the pieces of a text add
+      up to what all imitators moved, and in `Piece.windows` to what each did.
+
+    A text that says nothing has no such parts: its log-odds are those of the classes in training.
+    """
+
+    text: str
+    label: Label
+    probability: float
+    alternative: Label
+    log_odds: float
+    expert: float
+    imitators: dict[int, float]
+    """The part of each window's imitator."""
+    fragments: tuple[Fragment, ...]
+    """Of all windows, the strongest first; negative ones spoke for the alternative."""
+    pieces: tuple[Piece, ...]
+    """In the order of the text; none where imitators have no say."""
+    labels: tuple[Label, ...]
+    probabilities: tuple[float, ...]
+    """p(y | X) of each label."""
+    is_silent: bool
+    """Whether the text says nothing."""
+
+    def contribution_label(self, fragment: Fragment) -> Label:
+        """The label that a fragment spoke for."""
+        return self.label if fragment.contribution > 0 else self.alternative
+
+    def to_dict(self) -> dict[str, Any]:
+        """The explanation as plain data."""
+        return asdict(self)
+
+
+def explain(model: Model, text: str, label: Label | None = None, against: Label | None = None) -> Explanation:
+    """Split the log-odds between two labels into who said what.
+
+    Without `label` that is the likeliest, without `against` the likeliest of the others.
+    """
+    documents = model.encode([text])
+    z, alpha = model.expert_logits(documents).astype(np.float64), model.alpha(documents)
+    log_probs = model.calibrated(documents, mixed_logits(z, alpha, model.gates), model.temperature)[0]
+    pair = first, second = _pair(model.labels, log_probs, label, against)
+    is_silent = bool(documents.is_empty[0])
+    has_say = len(model.gates) > 0 and not is_silent
+    weights = model.gates / model.temperature
+    parts = weights * _lead(alpha[: len(weights), 0], first, second) * has_say
+    said = None
+    if has_say:
+        (probs,) = window_probs(Evidence(model.imitators, len(model.labels.classes)), documents.pieces)
+        said = _said(model, documents.pieces.values, probs, weights, parts, pair)
+    return Explanation(
+        text=text,
+        label=model.labels.classes[first],
+        probability=float(np.exp(log_probs[first])),
+        alternative=model.labels.classes[second],
+        log_odds=float(log_probs[first] - log_probs[second]),
+        expert=0.0 if is_silent else float(_lead(z[0], first, second)) / model.temperature,
+        imitators=_by_window(model, parts),
+        fragments=() if said is None else tuple(said.fragments(said.shares.size)),
+        pieces=() if said is None else tuple(_pieces(model, text, said)),
+        labels=model.labels.classes,
+        probabilities=tuple(np.exp(log_probs).tolist()),
+        is_silent=is_silent,
+    )
+
+
+def top_fragments(
+    evidence: Evidence,
+    model: Model,
+    pieces: Ragged,
+    alpha: np.ndarray,
+    log_probs: np.ndarray,
+    weights: np.ndarray,
+    count: int,
+) -> list[list[Fragment]]:
+    """The strongest fragments of each document, between its likeliest label and the next, as `explain` has.
+
+    alpha (I, n, Y), log_probs (n, Y); weights (I,): gate over temperature.
+    """
+    found: list[list[Fragment]] = []
+    for n, probs in enumerate(window_probs(evidence, pieces)):
+        pair = _pair(model.labels, log_probs[n], None, None)
+        parts = weights * _lead(alpha[:, n], *pair)
+        row = pieces.values[pieces.offsets[n] : pieces.offsets[n + 1]]
+        found.append(_said(model, row, probs, weights, parts, pair).fragments(count))
+    return found
+
+
+def window_probs(evidence: Evidence, pieces: Ragged) -> Iterator[np.ndarray]:
+    """p_ij (I, J, Y), float64, of one document after another."""
+    for batch, log_probs in evidence.window_log_probs(pieces):
+        probs = log_probs[:, batch.document < len(batch.lengths)].double().exp().cpu().numpy()
+        yield from np.split(probs, np.cumsum(batch.lengths.cpu().numpy())[:-1], axis=1)
+
+
+@dataclass(frozen=True)
+class _Said:
+    """What the imitators said of one document."""
+
+    windows: tuple[int, ...]
+    spelled: list[str]
+    """Its pieces."""
+    probs: np.ndarray
+    """p_ij (I, J, Y)."""
+    shares: np.ndarray
+    """Of each fragment (I, J)."""
+
+    def fragments(self, count: int) -> list[Fragment]:
+        """The strongest so many."""
+        return [self._fragment(i, j) for i, j in strongest(self.shares, count)]
+
+    def _fragment(self, i: int, j: int) -> Fragment:
+        c, J = self.windows[i], self.shares.shape[1]
+        start, stop = max(0, j - c), min(J, j + c + 1)
+        text = "".join(self.spelled[start:stop]).strip()
+        said = tuple(self.probs[i, j].tolist())
+        return Fragment(text, c, start, stop, float(self.shares[i, j]), said)
+
+
+def _said(
+    model: Model,
+    pieces: np.ndarray,
+    probs: np.ndarray,
+    weights: np.ndarray,
+    parts: np.ndarray,
+    pair: tuple[int, int],
+) -> _Said:
+    """Split the parts (I,) of imitators between two labels, given their p_ij (I, J, Y) on pieces (J,)."""
+    shares = np.zeros(probs.shape[:2])
+    if len(pieces):
+        shares = fragment_shares(probs[:, :, pair[0]], probs[:, :, pair[1]], weights, parts)
+    return _Said(model.imitators.windows, model.encoder.pieces.fragments(pieces.tolist()), probs, shares)
+
+
+def _pieces(model: Model, text: str, said: _Said) -> Iterator[Piece]:
+    shares = np.array(
+        [piece_shares(share, c) for share, c in zip(said.shares, said.windows, strict=True)]
+    )  # (I, J)
+    places: Sequence[tuple[int, int] | tuple[None, None]] | None = piece_spans(model.encoder, text)
+    if places is None or len(places) != len(said.spelled):
+        places = [(None, None)] * len(said.spelled)
+    for j, (spelled, (start, stop)) in enumerate(zip(said.spelled, places, strict=True)):
+        yield Piece(spelled, float(shares[:, j].sum()), _by_window(model, shares[:, j]), start, stop)
+
+
+def _by_window(model: Model, values: np.ndarray) -> dict[int, float]:
+    """Values (I,), or none, by window; imitators of the same window are added."""
+    found: dict[int, float] = {}
+    for window, value in zip(model.imitators.windows, values.tolist(), strict=False):
+        found[window] = found.get(window, 0.0) + value
+    return found
+
+
+def _lead(values: np.ndarray, first: int, second: int) -> np.ndarray:
+    """By how much the first label leads the second, of values (..., Y)."""
+    wide = values.astype(np.float64)
+    lead: np.ndarray = wide[..., first] - wide[..., second]
+    return lead
+
+
+def _pair(
+    labels: Labels, log_probs: np.ndarray, label: Label | None, against: Label | None
+) -> tuple[int, int]:
+    """The ids of the two labels that are compared."""
+    ranked = np.argsort(-log_probs, kind="stable").tolist()
+    second = None if against is None else _id_of(labels, against)
+    first = next(i for i in ranked if i != second) if label is None else _id_of(labels, label)
+    if second is None:
+        second = next(i for i in ranked if i != first)
+    if first == second:
+        raise InputError(f"The label {label!r} cannot be weighed against itself; name another one.")
+    return first, second
+
+
+def _id_of(labels: Labels, label: Label) -> int:
+    known = [str(name) for name in labels.classes]
+    if str(label) not in known:
+        raise InputError(f"The run knows no label {label!r}; choose among {listed(known)}.")
+    return known.index(str(label))

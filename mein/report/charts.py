@@ -1,0 +1,177 @@
+"""The pictures of the report, each a small function from numbers to a figure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from markupsafe import Markup
+
+from mein.evaluation.calibration import Reliability, RiskCoverage
+from mein.evaluation.table import EXPERT, MIXTURE, TFIDF, Row
+from mein.report.svg import Figure, Scale, draw_axes, tick_text, ticks
+from mein.report.words import number, percent, signed
+
+WIDTH = 358  # fits a phone without being scaled, so that letters keep their size
+MOST_POINTS = 160
+CSS = {MIXTURE: "mixture", EXPERT: "expert", TFIDF: "tfidf"}
+
+
+def css_of(system: str) -> str:
+    """The class that gives a system its colour."""
+    return CSS.get(system, "other")
+
+
+@dataclass(frozen=True)
+class Series:
+    """One line of a chart."""
+
+    name: str
+    css: str
+    x: Sequence[float]
+    y: Sequence[float]
+
+
+def forest(key: str, rows: Sequence[tuple[str, str, Row]], title: str) -> Markup:
+    """Each error with its 95 % interval on one scale; rows are (name, class, row)."""
+    height = 42 * len(rows) + 44
+    spoken = "; ".join(f"{name} {error_text(row)} % ({interval_text(row)})" for name, _, row in rows)
+    figure = Figure(key, WIDTH, height, title, f"Error in % with 95 % intervals: {spoken}.")
+    xs = ticks(0, max(row.interval[1] for _, _, row in rows))
+    x = Scale(xs[0], xs[-1], 6, WIDTH - 14)
+    for tick in xs:
+        figure.line(x(tick), 4, x(tick), height - 36, "grid")
+        figure.text(x(tick), height - 20, tick_text(tick), "tick", "middle")
+    figure.text(WIDTH / 2, height - 4, "error, %", "name", "middle")
+    for i, (name, css, row) in enumerate(rows):
+        y = 30 + 42 * i
+        low, high = row.interval
+        figure.text(6, y - 13, shortened(name, 34), f"label halo {css}-text")
+        figure.text(WIDTH - 8, y - 13, error_text(row), f"label halo {css}-text", "end")
+        figure.line(x(low), y, x(high), y, f"whisker {css}")
+        figure.dot(x(row.scores.error), y, 5.5, f"point {css}")
+    return figure.svg()
+
+
+def error_text(row: Row) -> str:
+    """Such as 17.0."""
+    return percent(row.scores.error, row.scores.documents)
+
+
+def interval_text(row: Row) -> str:
+    """Such as 15.4–18.7."""
+    return "–".join(percent(bound, row.scores.documents) for bound in row.interval)
+
+
+def lines(
+    key: str, series: Sequence[Series], x_name: str, y_name: str, title: str, marked: int | None = None
+) -> Markup:
+    """Lines over a common axis; `marked` is a place on the first line that is pointed at."""
+    values = [value for one in series for value in one.y]
+    told = "; ".join(f"{one.name}: from {number(one.y[0])} to {number(one.y[-1])}" for one in series)
+    if marked is not None:
+        told += f"; lowest {number(series[0].y[marked])} at {x_name} {number(series[0].x[marked])}"
+    figure = Figure(key, WIDTH, 230, title, f"{y_name} by {x_name}. {told}.")
+    has_legend = len(series) > 1
+    top = 52 if has_legend else 30
+    is_share = y_name.endswith("%")  # an error is judged against 0, a loss against its own range
+    low = 0.0 if min(values) > 0 and (is_share or max(values) > 2 * min(values)) else min(values)
+    start, stop = min(one.x[0] for one in series), max(one.x[-1] for one in series)
+    xs = ticks(start, stop, most=max(1, min(5, int(stop - start))))  # epochs are whole
+    room = 1.12 if marked is not None else 1.0  # for the number above a point
+    ys = ticks(low, low + (max(values) - low) * room)
+    ys = [y for y in ys if y <= 100] if is_share else ys
+    axes = draw_axes(figure, xs, ys, x_name, y_name, top)
+    if has_legend:
+        figure.legend([(one.name, f"curve {one.css}") for one in series], 0, 33)
+    for one in series:
+        points = [(axes.x(a), axes.y(b)) for a, b in zip(one.x, one.y, strict=True)]
+        figure.path(points, f"curve {one.css}")
+        if len(points) == 1:
+            figure.dot(*points[0], 3, f"point {one.css}")
+    if marked is not None:
+        x, y = axes.x(series[0].x[marked]), axes.y(series[0].y[marked])
+        figure.dot(x, y, 4.5, f"point {series[0].css}")
+        is_right = x > WIDTH - 70
+        figure.text(x - 8 if is_right else x + 8, y - 7, number(series[0].y[marked]), "label",
+                    "end" if is_right else "start")  # fmt: skip
+    return figure.svg()
+
+
+def signed_bars(key: str, bars: Sequence[tuple[str, str, float]], title: str, unit: str) -> Markup:
+    """Bars to both sides of zero: (name, class, value)."""
+    height = 34 * len(bars) + 30
+    told = "; ".join(f"{name} {signed(value)}" for name, _, value in bars)
+    figure = Figure(key, WIDTH, height, title, f"{unit}: {told}.")
+    largest = max(abs(value) for _, _, value in bars) or 1.0
+    has_negative = any(value < 0 for _, _, value in bars)
+    x = Scale(-largest if has_negative else 0.0, largest, 150 if has_negative else 96, WIDTH - 62)
+    for i, (name, css, value) in enumerate(bars):
+        y = 8 + 34 * i
+        figure.text(0, y + 15, name, f"label {css}-text")
+        start, stop = sorted((x(0), x(value)))
+        figure.box(start, y, stop - start, 21, f"bar {css}")
+        is_left = value < 0
+        figure.text(start - 6 if is_left else stop + 6, y + 15, signed(value), "label",
+                    "end" if is_left else "start")  # fmt: skip
+    figure.line(x(0), 2, x(0), height - 26, "axis")
+    figure.text(x(0), height - 6, unit, "name", "middle" if has_negative else "start")
+    return figure.svg()
+
+
+def reliability_chart(
+    key: str, before: Reliability, after: Reliability, errors: tuple[float, float]
+) -> Markup:
+    """Accuracy against confidence, before and after temperature scaling; a dot's size is its share."""
+    told = (
+        f"Calibration error {errors[0]:.3f} before and {errors[1]:.3f} after temperature scaling. After: "
+        + "; ".join(
+            f"{n:,} documents at confidence {c:.2f} are right in {100 * a:.0f} %"
+            for c, a, n in zip(after.confidence, after.accuracy, after.count, strict=True)
+            if n
+        )
+    )
+    figure = Figure(key, WIDTH, 330, "Accuracy against confidence", told + ".")
+    unit = [0.0, 0.25, 0.5, 0.75, 1.0]
+    axes = draw_axes(figure, unit, unit, "confidence", "share that is right", 52)
+    figure.line(axes.x(0), axes.y(0), axes.x(1), axes.y(1), "diagonal")
+    figure.legend([("before", "curve raw"), ("after", "curve mixture")], 0, 33)
+    for bins, css in ((before, "raw"), (after, "mixture")):
+        filled = np.flatnonzero(bins.count)
+        points = [(axes.x(float(bins.confidence[b])), axes.y(float(bins.accuracy[b]))) for b in filled]
+        figure.path(points, f"curve thin {css}")
+        for point, count in zip(points, bins.count[filled], strict=True):
+            figure.dot(*point, 2.5 + 7 * float(np.sqrt(count / bins.count.sum())), f"point {css}")
+    return figure.svg()
+
+
+def risk_chart(key: str, curves: dict[str, RiskCoverage]) -> Markup:
+    """The error on the surest documents, for every share of them that is answered."""
+    told = "; ".join(
+        f"{name}: {curve.error[np.searchsorted(curve.coverage, 0.5 - 1e-9)]:.1f} % on the surest half, "
+        f"{curve.error[-1]:.1f} % on all"
+        for name, curve in curves.items()
+    )
+    figure = Figure(key, WIDTH, 330, "Error against the share of documents answered", told + ".")
+    # The first few documents tell little: one mistake among five would stretch the axis to 20 %.
+    highest = max(float(curve.error[curve.coverage >= 0.1].max()) for curve in curves.values())
+    ys = ticks(0, max(highest, 0.1))
+    axes = draw_axes(figure, [0, 25, 50, 75, 100], ys, "documents answered, %", "error, %", 52)
+    shown = {name: "tf-idf" if name == TFIDF else name for name in curves}
+    figure.legend([(shown[name], f"curve {css_of(name)}") for name in curves], 0, 33)
+    for name, curve in curves.items():
+        at = thinned(len(curve.error))
+        points = [
+            (axes.x(100 * float(curve.coverage[i])), axes.y(min(ys[-1], float(curve.error[i])))) for i in at
+        ]
+        figure.path(points, f"curve {css_of(name)}")
+    return figure.svg()
+
+
+def thinned(n: int, most: int = MOST_POINTS) -> list[int]:
+    """At most so many places of n, the first and the last among them."""
+    return sorted({round(place) for place in np.linspace(0, n - 1, min(n, most)).tolist()})
+
+
+def shortened(text: str, longest: int) -> str:
+    """A text that fits; a cut one ends in an ellipsis."""
+    return text if len(text) <= longest else text[: longest - 1].rstrip() + "…"

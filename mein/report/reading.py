@@ -1,0 +1,161 @@
+"""A finished run as its folder tells it: the only thing that the report and the card read."""
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from safetensors import SafetensorError, safe_open
+
+from mein.artefacts import damaged
+from mein.errors import RunError
+from mein.evaluation.calibration import apply_temperature
+from mein.evaluation.metrics import Scores
+from mein.evaluation.significance import BootstrapResult
+from mein.evaluation.table import EXPERT, MIXTURE, Row
+from mein.provenance import without_credentials
+from mein.training.folder import RunFolder
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A finished run; what was not measured is empty."""
+
+    path: Path
+    config: dict[str, Any]
+    data: dict[str, str]
+    classes: list[str]
+    prior: np.ndarray
+    lines: list[dict[str, Any]]
+    """metrics.jsonl."""
+    gates: list[float]
+    temperature: float
+    judged: dict[str, Any]
+    provenance: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        """What to call the run: its folder's name."""
+        return self.path.resolve().name
+
+    def stage(self, name: str) -> list[dict[str, Any]]:
+        """What one stage recorded."""
+        return [line for line in self.lines if line["stage"] == name]
+
+    @cached_property
+    def counts(self) -> dict[str, int]:
+        """How many documents each part holds."""
+        return {k: v for line in self.stage("data") for k, v in line.items() if k != "stage"}
+
+    @cached_property
+    def rows(self) -> dict[str, Row]:
+        """The table of the verdict, by system."""
+        found = (_row(line) for line in self.stage("verdict") if "system" in line)
+        return {row.name: row for row in found}
+
+    @property
+    def headline(self) -> str:
+        """The verdict in one sentence."""
+        return next((line["headline"] for line in self.stage("verdict") if "headline" in line), "")
+
+    @property
+    def part(self) -> str:
+        """What it was judged on: test or dev."""
+        return next((line["part"] for line in self.stage("verdict") if "part" in line), "test")
+
+    @property
+    def best(self) -> str:
+        """The system that `predict` uses."""
+        return MIXTURE if MIXTURE in self.rows else EXPERT
+
+    @property
+    def windows(self) -> list[int]:
+        """c_i of each imitator; none where there was no unlabelled text."""
+        return self.config["imitators"]["windows"] if self.gates else []
+
+    @cached_property
+    def predictions(self) -> pa.Table:
+        """One row a judged document."""
+        try:
+            return pq.read_table(self.path / "predictions.parquet")
+        except FileNotFoundError as problem:
+            raise RunError(
+                f"{self.path} holds a classifier without its measurements, predictions.parquet is missing: "
+                "give the folder that `mein train --out` wrote."
+            ) from problem
+        except (OSError, pa.ArrowException) as problem:
+            raise damaged(self.path / "predictions.parquet") from problem
+
+    @cached_property
+    def label_ids(self) -> np.ndarray:
+        """The true class of each judged document (n,)."""
+        ids: np.ndarray = self.predictions["label"].to_numpy()
+        return ids
+
+    def log_probs(self, system: str) -> np.ndarray:
+        """log p(y | X) (n, Y), calibrated."""
+        flat = self.predictions[system].combine_chunks().flatten().to_numpy()
+        log_probs: np.ndarray = flat.astype(np.float64).reshape(len(self.label_ids), -1)
+        return log_probs
+
+    def uncalibrated(self) -> np.ndarray:
+        """log p(y | X) (n, Y) of what `predict` uses, as if the temperature were 1.
+
+        A document that says nothing has the classes' shares, whatever the temperature.
+        """
+        calibrated = self.log_probs(self.best)
+        raw = apply_temperature(calibrated * self.temperature, 1.0)
+        is_silent = np.isclose(calibrated, np.log(self.prior), rtol=0, atol=1e-6).all(axis=1)
+        return np.where(is_silent[:, None], calibrated, raw)
+
+
+def read_finished(path: Path) -> Finished:
+    """The run in a folder; refuse one that is not finished."""
+    folder = RunFolder(path)
+    if not path.is_dir():
+        raise RunError(f"There is no run folder {path}: give the one that `mein train --out` wrote.")
+    identity, labels = folder.read_json("config.json"), folder.read_json("labels.json")
+    if not folder.is_done:
+        raise RunError(f"The run in {path} is not finished: continue it with `mein train --resume`.")
+    facts = _facts(path / "mixture.safetensors")
+    optional = {
+        name: folder.read_json(f"{name}.json") if (folder / f"{name}.json").exists() else {}
+        for name in ("judged", "provenance")
+    }
+    try:
+        return Finished(
+            path=path,
+            config=identity["config"],
+            data={part: without_credentials(name) for part, name in identity.get("data", {}).items()},
+            classes=[str(label) for label in labels["classes"]],
+            prior=np.array(labels["prior"], np.float64),
+            lines=folder.metrics(),
+            gates=facts["gates"],
+            temperature=facts["temperature"],
+            **optional,
+        )
+    except (KeyError, TypeError, ValueError) as problem:
+        raise RunError(f"{path} is damaged ({problem!r}): restore it from a copy.") from problem
+
+
+def _facts(path: Path) -> dict[str, Any]:
+    """What stands beside the weights, without reading them: an expert may be large."""
+    try:
+        with safe_open(path, framework="np") as file:
+            facts = json.loads((file.metadata() or {})["mein"])["facts"]
+    except FileNotFoundError as problem:
+        raise RunError(f"{path} is missing: this is not a finished run.") from problem
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError) as problem:
+        raise damaged(path) from problem
+    assert isinstance(facts, dict)
+    return facts
+
+
+def _row(line: dict[str, Any]) -> Row:
+    scores = Scores(**{name: line[name] for name in Scores.__dataclass_fields__})
+    difference = None if line["difference"] is None else BootstrapResult(**line["difference"])
+    return Row(line["system"], scores, tuple(line["interval"]), line["p_value"], difference)

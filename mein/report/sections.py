@@ -1,0 +1,240 @@
+"""What the page says of one run, section by section, as plain data for the template."""
+
+import shlex
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+
+from mein.evaluation.calibration import reliability, risk_coverage
+from mein.evaluation.metrics import calibration_error
+from mein.evaluation.table import EXPERT, IMITATORS_ALONE, MIXTURE, TFIDF
+from mein.prepare import remarks
+from mein.report import confusion as confusions
+from mein.report.charts import (
+    css_of,
+    error_text,
+    forest,
+    interval_text,
+    reliability_chart,
+    risk_chart,
+    signed_bars,
+)
+from mein.report.curves import curves
+from mein.report.documents import changed, fragments
+from mein.report.headline import hero
+from mein.report.reading import Finished
+from mein.report.words import number, p_value, percent, seconds, signed
+
+MEANINGS = {
+    TFIDF: "labels only, no network: the baseline",
+    EXPERT: "labels only, after stage 1",
+    "closed gates": "tuned as the mixture is, without imitators",
+    "random vectors": "tuned as the mixture is, noise for imitators",
+    IMITATORS_ALONE: "their summed evidence, without the expert",
+    MIXTURE: "expert and imitators: what predict uses",
+}
+MOST_SHOWN_CLASSES = 12
+
+
+def sections(run: Finished, key: str) -> dict[str, Any]:
+    """Everything that the template of a run needs; `key` keeps its figures' names apart from others'."""
+    return {
+        "name": run.name,
+        "hero": hero(run),
+        "trained": trained(run),
+        "table": table(run),
+        "forest": forest(
+            f"{key}-forest", [(n, css_of(n), row) for n, row in run.rows.items()], "Error of each system"
+        ),
+        "curves": curves(run, key),
+        "voices": voices(run, key),
+        "confusion": confusion(run, key),
+        "trust": trust(run, key),
+        "fragments": fragments(run),
+        "changed": changed(run),
+        "steps": steps(run),
+        "made": made(run),
+    }
+
+
+def trained(run: Finished) -> dict[str, Any]:
+    """Documents, classes and networks."""
+    counts, config = run.counts, run.config
+    judged = next(iter(run.rows.values())).scores.documents
+    parts = [
+        ("labelled, to learn from", counts.get("train", 0), run.data.get("labeled")),
+        ("labelled, to choose by (dev)", counts.get("dev", 0), run.data.get("dev")),
+        (
+            "raw, without labels",
+            sum(counts.get(p, 0) for p in ("unlabeled", "held_out")),
+            run.data.get("unlabeled"),
+        ),
+        ("to judge by (test)", judged if run.part == "test" else 0, run.data.get("test")),
+    ]
+    order = np.argsort(-run.prior, kind="stable")
+    sees = ", ".join(str(2 * c + 1) for c in run.windows)
+    return {
+        "parts": [(name, f"{count:,}", source) for name, count, source in parts if count],
+        "classes": [
+            (run.classes[y], f"{100 * run.prior[y]:.1f}") for y in order[:MOST_SHOWN_CLASSES].tolist()
+        ],
+        "more_classes": max(0, len(run.classes) - MOST_SHOWN_CLASSES),
+        "remarks": remarks(counts) if "empty" in counts else [],
+        "networks": [
+            ("classes", f"{len(run.classes):,}"),
+            ("expert", f"{config['expert']['kind']}, {config['expert']['training']} training"),
+            ("imitators", f"{len(run.windows)}, seeing {sees} pieces at a time" if run.windows else "none"),
+            ("seed", str(config["seed"])),
+        ],
+    }
+
+
+def table(run: Finished) -> list[dict[str, Any]]:
+    """The controls, a row each."""
+    best = min(row.scores.error for row in run.rows.values())
+    return [
+        {
+            "name": name,
+            "meaning": MEANINGS.get(name, ""),
+            "css": css_of(name),
+            "is_best": row.scores.error == best,
+            "error": error_text(row),
+            "interval": interval_text(row),
+            "mistakes": f"{round(row.scores.error * row.scores.documents / 100):,}",
+            "difference": "" if row.difference is None else signed(row.difference.difference, 1),
+            "difference_interval": ""
+            if row.difference is None
+            else f"{signed(row.difference.low, 1)} to {signed(row.difference.high, 1)}",
+            "p": p_value(row.p_value),
+            "f1": f"{row.scores.macro_f1:.3f}",
+            "log_loss": f"{row.scores.log_loss:.3f}",
+            "calibration": f"{row.scores.calibration_error:.3f}",
+        }
+        for name, row in run.rows.items()
+    ]
+
+
+def voices(run: Finished, key: str) -> dict[str, Any] | None:
+    """The gates, signed, and how much each voice moved the answers; None without imitators."""
+    if not run.gates:
+        return None
+    T = run.temperature
+    rows: list[tuple[str, str, float, float | None]] = [("expert", "expert", 1.0 / T, None)]
+    rows += [(f"c = {c}", "mixture", g / T, g) for c, g in zip(run.windows, run.gates, strict=True)]
+    chart = signed_bars(
+        f"{key}-gates",
+        [row[:3] for row in rows],
+        "Weight of each voice",
+        "weight, g / T; of the expert 1 / T",
+    )
+    moved: Markup | None = None
+    influence = run.judged.get("influence")
+    if influence is not None:
+        bars = [("expert", "expert", influence["expert"])]
+        bars += [(f"c = {c}", "mixture", v) for c, v in zip(run.windows, influence["windows"], strict=True)]
+        bars.append(("all windows", "mixture", influence["imitators"]))
+        title = "How much each voice moves an answer"
+        moved = signed_bars(f"{key}-influence", bars, title, "mean size of its log-odds")
+    return {
+        "chart": chart,
+        "moved": moved,
+        "is_closed": not any(run.gates),
+        "has_negative": any(gate < 0 for gate in run.gates),
+        "temperature": number(T),
+        "rows": [(n, "" if g is None else signed(g, 3), signed(w, 3)) for n, _, w, g in rows],
+    }
+
+
+def confusion(run: Finished, key: str) -> dict[str, Any]:
+    """A matrix of what predict uses, and the expert's beside it; of many classes, the worst pairs."""
+    Y, systems = len(run.classes), [n for n in (EXPERT, MIXTURE) if n in run.rows]
+    counts = {
+        name: confusions.confusion(run.label_ids, run.log_probs(name).argmax(axis=1), Y) for name in systems
+    }
+    is_small = Y <= confusions.MOST_CLASSES
+    return {
+        "matrices": [
+            (name, confusions.matrix(f"{key}-confusion-{css_of(name)}", of, run.classes, name, css_of(name)))
+            for name, of in counts.items()
+            if is_small
+        ],
+        "pairs": confusions.pairs(counts[run.best], run.classes) if Y > 2 else [],
+        "system": run.best,
+    }
+
+
+def trust(run: Finished, key: str) -> dict[str, Any]:
+    """Calibration before and after, and what could be left to people."""
+    ids, after, before = run.label_ids, run.log_probs(run.best), run.uncalibrated()
+    errors = calibration_error(before, ids), calibration_error(after, ids)
+    shown = [n for n in (TFIDF, EXPERT, MIXTURE) if n in run.rows]
+    risks = {name: risk_coverage(run.log_probs(name), ids) for name in shown}
+    of_best = risks[run.best]
+    marks = []
+    for share in (0.5, 0.8, 0.9, 1.0):
+        at = min(int(np.searchsorted(of_best.coverage, share - 1e-9)), len(of_best.error) - 1)
+        of = "all" if share == 1 else f"the surest {100 * share:.0f} %"
+        marks.append(f"{percent(float(of_best.error[at]), len(ids))} % of {of}")
+    return {
+        "reliability": reliability_chart(
+            f"{key}-reliability", reliability(before, ids), reliability(after, ids), errors
+        ),
+        "before": f"{errors[0]:.3f}",
+        "after": f"{errors[1]:.3f}",
+        "temperature": number(run.temperature),
+        "risk": risk_chart(f"{key}-risk", risks),
+        "marks": marks,
+        "system": run.best,
+    }
+
+
+def steps(run: Finished) -> list[dict[str, Any]]:
+    """The slowest first: how long each took, its share of all, and its rate."""
+    lines = sorted(run.stage("steps"), key=lambda line: -line["seconds"])
+    total = sum(line["seconds"] for line in lines) or 1.0
+    return [
+        {
+            "name": line["step"].replace("_", " "),
+            "time": seconds(line["seconds"]),
+            "share": f"{100 * line['seconds'] / total:.0f}",
+            "rate": _rate(run, line["step"], line["seconds"]),
+        }
+        for line in lines
+    ]
+
+
+def _rate(run: Finished, step: str, taken: float) -> str:
+    """Documents a second: over the epochs of a stage, or once over what a step reads."""
+    counts, judged = run.counts, len(run.label_ids)
+    raw, held_out, train = (counts.get(part, 0) for part in ("unlabeled", "held_out", "train"))
+    passes = sum(line["epoch"] > 0 for line in run.stage(step))
+    inside = sum(line["seconds"] for line in run.stage(step)) or taken
+    documents = {"labelling": raw + held_out, "judging": judged, "imitators": raw * passes}
+    if step == "language_model":
+        documents[step] = (train + raw) * passes
+    count = documents.get(step, train * passes)
+    spent = taken if step in ("labelling", "judging") else inside
+    return f"{number(count / spent)} documents/s" if count and spent else ""
+
+
+def made(run: Finished) -> dict[str, Any]:
+    """The command, the versions, and every setting."""
+    told = run.provenance
+    return {
+        "command": shlex.join(told.get("command", [])),
+        "versions": list(told.get("versions", {}).items()),
+        "machine": [(name, str(told[name])) for name in ("system", "device", "threads") if name in told],
+        "settings": settings(run.config),
+    }
+
+
+def settings(config: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    """Every setting by its dotted name."""
+    found: list[tuple[str, str]] = []
+    for name, value in config.items():
+        if isinstance(value, dict):
+            found += settings(value, f"{prefix}{name}.")
+        else:
+            found.append((prefix + name, "none" if value is None else str(value)))
+    return found

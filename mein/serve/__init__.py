@@ -1,0 +1,1 @@
+"""A trained run over HTTP: predictions, explanations, files and a page to try it on."""

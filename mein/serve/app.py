@@ -1,0 +1,229 @@
+"""The web application around a model: its paths, its schema, and what each path answers."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from importlib import resources
+from typing import Annotated, Any, TypeVar
+
+import numpy as np
+from fastapi import FastAPI, Query, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from pydantic import Field
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from mein import __version__
+from mein.errors import MeinError
+from mein.model import Model
+from mein.serve.batching import Batcher
+from mein.serve.files import Labeller
+from mein.serve.guard import Guard, Refused, error_body
+from mein.serve.marks import explained
+from mein.serve.metrics import MEDIA_TYPE, Metrics
+from mein.serve.routes import JSON, JsonRoute
+from mein.serve.settings import ServeSettings
+from mein.serve.wire import Explained, Health, Predictions, Shape, refusals, sentence_of
+
+T = TypeVar("T")
+PAGE = {
+    "/": ("index.html", "text/html; charset=utf-8"),
+    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
+    "/page.css": ("page.css", "text/css; charset=utf-8"),
+    "/icon.svg": ("icon.svg", "image/svg+xml"),
+}
+CSV = {"text/csv": {"schema": {"type": "string", "format": "binary"}}}
+
+
+@dataclass(frozen=True)
+class Service:
+    """What the paths share."""
+
+    model: Model
+    settings: ServeSettings
+    metrics: Metrics
+    batcher: Batcher
+
+    async def in_time(self, work: Awaitable[T]) -> T:
+        """What is awaited, or a refusal when it takes too long."""
+        try:
+            async with asyncio.timeout(self.settings.answer_seconds):
+                return await work
+        except TimeoutError as problem:
+            raise Refused(
+                503,
+                f"The answer took more than {self.settings.answer_seconds:g} seconds: send less, or later.",
+                retry_after="1",
+            ) from problem
+
+    def predictions(self, log_probs: np.ndarray) -> bytes:
+        """The JSON of an answer, from log p(y | X) (n, Y)."""
+        classes = self.model.labels.classes
+        names = [str(label) for label in classes]
+        best = log_probs.argmax(axis=1).tolist()
+        rows = np.exp(log_probs).tolist()
+        found = [
+            {"label": classes[i], "probability": row[i], "probabilities": dict(zip(names, row, strict=True))}
+            for i, row in zip(best, rows, strict=True)
+        ]
+        return json.dumps({"predictions": found}, ensure_ascii=False).encode("utf-8")
+
+
+def make_app(model: Model, settings: ServeSettings | None = None, token: str | None = None) -> FastAPI:
+    """The application; with a token, only those who send it are answered.
+
+    >>> from starlette.testclient import TestClient  # doctest: +SKIP
+    >>> with TestClient(make_app(load_model(Path("runs/reviews")))) as client:  # doctest: +SKIP
+    ...     client.post("/predict", json={"text": "the battery died"}).json()
+    """
+    settings = ServeSettings() if settings is None else settings
+    metrics = Metrics()
+    batcher = Batcher(model.log_probs, settings, metrics)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        batcher.start()
+        yield
+        await batcher.stop()
+
+    app = FastAPI(
+        title="mein",
+        version=__version__,
+        description="Labels for texts, and which fragments spoke for them.",
+        docs_url=None,  # they would load scripts from elsewhere
+        redoc_url=None,
+        lifespan=lifespan,
+    )
+    service = Service(model, settings, metrics, batcher)
+    app.router.route_class = JsonRoute
+    _add_predict(app, service)
+    _add_explain(app, service)
+    app.router.route_class = APIRoute
+    _add_label(app, service)
+    _add_watching(app, service)
+    _add_page(app)
+    _add_refusals(app)
+    if token is not None:
+        _document_token(app)
+    app.add_middleware(Guard, settings=settings, metrics=metrics, token=token)
+    return app
+
+
+def _add_predict(app: FastAPI, service: Service) -> None:
+    settings = service.settings
+
+    class Texts(Shape):
+        text: (
+            Annotated[str, Field(max_length=settings.text_characters)]
+            | Annotated[
+                list[Annotated[str, Field(max_length=settings.text_characters)]],
+                Field(min_length=1, max_length=settings.texts),
+            ]
+        )
+        """One text, or a list of texts."""
+
+    @app.post("/predict", response_model=Predictions, responses=refusals(401, 408, 413, 415, 422, 500, 503))
+    async def predict(body: Texts, request: Request) -> Response:
+        """The label and the probabilities of one text or of many."""
+        texts = [body.text] if isinstance(body.text, str) else body.text
+        log_probs = await service.in_time(service.batcher.log_probs(texts))
+        request.scope["mein.texts"] = len(texts)
+        return Response(service.predictions(log_probs), media_type=JSON)
+
+
+def _add_explain(app: FastAPI, service: Service) -> None:
+    names = [str(label) for label in service.model.labels.classes]
+
+    class Text(Shape):
+        text: Annotated[str, Field(max_length=service.settings.text_characters)]
+        top: Annotated[int, Field(ge=0, le=10_000)] = 100
+        """How many fragments to tell, the strongest first."""
+        label: Annotated[str, Field(json_schema_extra={"enum": names})] | None = None
+        """The label to speak for; else the likeliest."""
+
+    @app.post("/explain", response_model=Explained, responses=refusals(401, 408, 413, 415, 422, 500, 503))
+    async def explain(body: Text, request: Request) -> Response:
+        """The label of a text, and which of its fragments spoke for it."""
+        work = service.batcher.call(partial(explained, service.model, body.text, body.top, body.label))
+        found = await service.in_time(work)
+        request.scope["mein.texts"] = 1
+        return Response(json.dumps(found, ensure_ascii=False).encode("utf-8"), media_type=JSON)
+
+
+def _add_label(app: FastAPI, service: Service) -> None:
+    labeller = Labeller(service.model, service.batcher, service.settings)
+
+    @app.post(
+        "/label",
+        response_class=Response,
+        responses={
+            200: {"content": CSV, "description": "The same file with the columns label and probability"},
+            **refusals(401, 408, 413, 415, 422, 500, 503),
+        },
+        openapi_extra={"requestBody": {"required": True, "content": CSV}},
+    )
+    async def label(
+        request: Request, text_column: Annotated[str | None, Query(max_length=1_000)] = None
+    ) -> Response:
+        """Label every row of a CSV; without `text_column` the column with the text is guessed."""
+        return await labeller.answer(request, text_column)
+
+
+def _add_watching(app: FastAPI, service: Service) -> None:
+    @app.get("/health", response_model=Health, responses=refusals(500))
+    async def health() -> dict[str, str]:
+        """Whether the server answers."""
+        return {"status": "ok", "version": __version__}
+
+    text = {"text/plain": {"schema": {"type": "string"}}}
+
+    @app.get(
+        "/metrics",
+        response_class=Response,
+        responses={200: {"content": text, "description": "For Prometheus"}, **refusals(401, 500, 503)},
+    )
+    async def metrics() -> Response:
+        """Requests, texts, latencies and batch sizes since the start."""
+        return Response(service.metrics.render(), media_type=MEDIA_TYPE)
+
+
+def _add_page(app: FastAPI) -> None:
+    for path, (name, media_type) in PAGE.items():
+        content = resources.files("mein").joinpath("serve", "page", name).read_bytes()
+        answer = partial(_static, content, media_type)
+        app.add_api_route(path, answer, methods=["GET"], include_in_schema=False)
+
+
+async def _static(content: bytes, media_type: str) -> Response:
+    return Response(content, media_type=media_type)
+
+
+def _add_refusals(app: FastAPI) -> None:
+    """Every refusal is a status and one sentence."""
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(_: Request, problem: Any) -> Response:
+        return Response(error_body(sentence_of(problem.errors())), 422, media_type=JSON)
+
+    @app.exception_handler(HTTPException)
+    async def refused(_: Request, problem: Any) -> Response:
+        sentences = {404: "There is no such path: see /openapi.json.", 405: "This path has no such method."}
+        sentence = sentences.get(problem.status_code, str(problem.detail))
+        return Response(error_body(sentence), problem.status_code, problem.headers, JSON)
+
+    @app.exception_handler(MeinError)
+    async def mistaken(_: Request, problem: Any) -> Response:
+        return Response(error_body(str(problem)), 422, media_type=JSON)
+
+
+def _document_token(app: FastAPI) -> None:
+    """Say in the schema that a token is needed."""
+    schema = app.openapi()
+    schema["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    for path, methods in schema["paths"].items():
+        for operation in methods.values():
+            operation["security"] = [] if path == "/health" else [{"token": []}]

@@ -1,0 +1,144 @@
+"""A CSV in, the same CSV labelled out: by way of the disk, so memory stays flat and errors come first."""
+
+import asyncio
+import shutil
+import tempfile
+import threading
+from collections.abc import AsyncIterator, Sequence
+from itertools import chain, count
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import pyarrow as pa
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response, StreamingResponse
+
+from mein.data.readers import Label, find_text_column, plain_text, read_tables
+from mein.data.writers import open_writer
+from mein.errors import InputError
+from mein.model import Model
+from mein.serve.batching import Batcher, Predict
+from mein.serve.guard import Refused
+from mein.serve.settings import ServeSettings
+
+CHUNK_BYTES = 1 << 16
+POLL_SECONDS = 0.25
+TYPES = {"text/csv", "application/csv", "application/vnd.ms-excel"}  # the last is what Windows says
+
+
+class Labeller:
+    """Labels files, a few at a time."""
+
+    def __init__(self, model: Model, batcher: Batcher, settings: ServeSettings) -> None:
+        self._model = model
+        self._batcher = batcher
+        self._settings = settings
+        self._open = 0
+
+    async def answer(self, request: Request, text_column: str | None) -> Response:
+        """The labelled file; nothing of it is sent before all of it is labelled."""
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind not in TYPES:
+            raise Refused(415, "The body is not said to be a CSV: send it with `Content-Type: text/csv`.")
+        if self._open >= self._settings.files:
+            raise Refused(503, f"{self._open} files are being labelled: try again later.", retry_after="5")
+        self._open += 1
+        folder = Path(tempfile.mkdtemp(prefix="mein-serve-"))
+        try:
+            source, target = folder / "upload.csv", folder / "labelled.csv"
+            await _store(request, source)
+            rows = await self._label(request, source, target, text_column)
+            request.scope["mein.texts"] = rows
+            labelled = target.open("rb")
+        finally:
+            self._open -= 1
+            shutil.rmtree(folder, ignore_errors=True)  # an open file lives on until it is closed
+        headers = {"content-disposition": 'attachment; filename="labelled.csv"', "x-rows": str(rows)}
+        return StreamingResponse(_parts(labelled), media_type="text/csv; charset=utf-8", headers=headers)
+
+    async def _label(self, request: Request, source: Path, target: Path, text_column: str | None) -> int:
+        """Label in a thread; it stops soon after the client has gone or the time is up."""
+        is_off = threading.Event()
+        column = self._model.config.columns.text if text_column is None else text_column
+        predict = self._predictor(asyncio.get_running_loop(), is_off)
+        classes = self._model.labels.classes
+        work = asyncio.ensure_future(asyncio.to_thread(label_csv, source, target, column, classes, predict))
+        try:
+            async with asyncio.timeout(self._settings.file_seconds):
+                while not (await asyncio.wait({work}, timeout=POLL_SECONDS))[0]:
+                    if await request.is_disconnected():
+                        is_off.set()
+            return await work
+        except TimeoutError as problem:
+            raise Refused(
+                503, f"Labelling took more than {self._settings.file_seconds:g} seconds: send fewer rows."
+            ) from problem
+        except InputError as problem:
+            if is_off.is_set():
+                raise ClientDisconnect from problem
+            raise Refused(422, str(problem).replace(str(source), "The file")) from problem
+        finally:
+            is_off.set()
+            await asyncio.wait({work})
+
+    def _predictor(self, loop: asyncio.AbstractEventLoop, is_off: threading.Event) -> Predict:
+        """Ask the model from a thread, a batch at a time, so that other requests get their turn."""
+        done = 0
+
+        def predict(texts: list[str]) -> np.ndarray:
+            nonlocal done
+            most = self._settings.text_characters
+            for row, text in enumerate(texts, start=done + 1):
+                if len(text) > most:
+                    raise InputError(f"Row {row} holds a text of more than {most:,} characters: shorten it.")
+            done += len(texts)
+            size, found = self._settings.batch_texts, []
+            for start in range(0, len(texts), size):
+                if is_off.is_set():
+                    raise InputError("The file is not wanted any more.")
+                part = self._batcher.log_probs(texts[start : start + size])
+                found.append(asyncio.run_coroutine_threadsafe(part, loop).result())
+            return np.concatenate(found)
+
+        return predict
+
+
+def label_csv(
+    source: Path, target: Path, text_column: str | None, classes: Sequence[Label], predict: Predict
+) -> int:
+    """Write the rows of a CSV with a label and its probability, named as `mein predict` does; how many."""
+    rows, column, new = 0, "", ("", "")
+    with open_writer(target) as writer:
+        for batch in read_tables(str(source)):
+            names = batch.schema.names
+            if not rows:
+                column = find_text_column(names, text_column, str(source))
+                new = (_free("label", names), _free("probability", names))
+            values = batch.column(column).to_pylist()
+            texts = [plain_text(value, f"Row {row}") for row, value in enumerate(values, start=rows + 1)]
+            log_probs = predict(texts)
+            best = log_probs.argmax(axis=1)
+            table = pa.Table.from_batches([batch])
+            table = table.append_column(new[0], pa.array([str(classes[i]) for i in best.tolist()]))
+            writer.write(table.append_column(new[1], pa.array(np.exp(log_probs.max(axis=1)))))
+            rows += len(texts)
+    return rows
+
+
+def _free(name: str, taken: list[str]) -> str:
+    """label, else predicted_label, else predicted_label_2 ..."""
+    numbered = (f"predicted_{name}_{number}" for number in count(2))
+    return next(free for free in chain((name, f"predicted_{name}"), numbered) if free not in taken)
+
+
+async def _store(request: Request, target: Path) -> None:
+    with target.open("wb") as file:
+        async for part in request.stream():
+            file.write(part)
+
+
+async def _parts(file: BinaryIO) -> AsyncIterator[bytes]:
+    with file:
+        while part := file.read(CHUNK_BYTES):
+            yield part

@@ -1,0 +1,106 @@
+"""An explanation laid over the text as it was written: how much each word spoke, per window."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mein.data.labels import Label
+from mein.explain import Explanation, explain
+from mein.model import Model
+from mein.text.words import LINE_BREAK, PATTERNS, WordsConfig
+
+
+def explained(
+    model: Model, text: str, top: int, label: Label | None = None, against: Label | None = None
+) -> dict[str, Any]:
+    """The explanation with its `top` fragments, all probabilities, and the text in marked segments."""
+    explanation = explain(model, text) if label is None else explain(model, text, label, against)
+    segments, shares = marks(model, text, explanation)
+    probabilities = np.exp(model.log_probs([text])[0]).tolist()
+    fragments = [
+        {
+            "text": fragment.text,
+            "window": fragment.window,
+            "start": fragment.start,
+            "stop": fragment.stop,
+            "contribution": fragment.contribution,
+        }
+        for fragment in explanation.fragments[:top]
+    ]
+    return {
+        "label": explanation.label,
+        "probability": explanation.probability,
+        "alternative": explanation.alternative,
+        "probabilities": dict(zip(map(str, model.labels.classes), probabilities, strict=True)),
+        "log_odds": explanation.log_odds,
+        "expert": explanation.expert,
+        "imitators": {str(window): part for window, part in explanation.imitators.items()},
+        "is_silent": explanation.is_silent,
+        "fragments": fragments,
+        "segments": segments,
+        "shares": {str(window): values.tolist() for window, values in shares.items()},
+    }
+
+
+def marks(model: Model, text: str, explanation: Explanation) -> tuple[list[str], dict[int, np.ndarray]]:
+    """The text cut at its words, and each word's share of a window's part in the log-odds.
+
+    Segments are gap, word, gap, ..., word, gap; joined they are the text. A fragment's contribution is
+    spread evenly over its pieces, so the shares of a window add up to its part.
+    """
+    found = words_in(text, model.encoder.words_config)
+    lengths = [len(pieces) for pieces in model.encoder.pieces.encode([word for word, _, _ in found])]
+    segments, end = [], 0
+    for _, start, stop in found:
+        segments += [text[end:start], text[start:stop]]
+        end = stop
+    segments.append(text[end:])
+    shares = {}
+    for window in explanation.imitators:
+        fragments = [f for f in explanation.fragments if f.window == window]
+        shares[window] = _by_word(_by_piece(fragments, sum(lengths)), lengths)
+    return segments, shares
+
+
+def words_in(text: str, config: WordsConfig) -> list[tuple[str, int, int]]:
+    """The words that `tokenize` finds, each with where it stands in the text.
+
+    >>> words_in("So<br>GOOD!", WordsConfig())
+    [('so', 0, 2), ('good', 6, 10), ('!', 10, 11)]
+    """
+    seen, places = _lowered(text) if config.lowercase else (text, range(len(text)))
+    if config.tokenizer == "words":
+        seen = LINE_BREAK.sub(lambda found: " " * len(found.group()), seen)
+    words, end = [], 0
+    for found in PATTERNS[config.tokenizer].finditer(seen):
+        start, stop = places[found.start()], places[found.end() - 1] + 1
+        words.append((found.group(), max(start, end), stop))  # two words may come from one letter
+        end = stop
+    return words
+
+
+def _lowered(text: str) -> tuple[str, Sequence[int]]:
+    """The text in lower case, and the place that each of its characters came from: some letters grow."""
+    lowered = text.lower()
+    if len(lowered) == len(text):
+        return lowered, range(len(text))
+    return lowered, [place for place, letter in enumerate(text) for _ in letter.lower()]
+
+
+def _by_piece(fragments: Sequence[Any], pieces: int) -> np.ndarray:
+    """Contributions spread over the pieces that each fragment covers (J,)."""
+    steps = np.zeros(pieces + 1)
+    starts = np.array([fragment.start for fragment in fragments], np.int64)
+    stops = np.array([fragment.stop for fragment in fragments], np.int64)
+    each = np.array([fragment.contribution for fragment in fragments]) / np.maximum(stops - starts, 1)
+    np.add.at(steps, starts, each)
+    np.add.at(steps, stops, -each)
+    summed: np.ndarray = steps.cumsum()[:-1]
+    return summed
+
+
+def _by_word(values: np.ndarray, lengths: Sequence[int]) -> np.ndarray:
+    """Sums over runs of these lengths."""
+    ends = np.concatenate([[0.0], values.cumsum()])[np.cumsum([0, *lengths])]
+    return np.diff(ends)

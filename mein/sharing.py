@@ -1,0 +1,142 @@
+"""Classifiers to give away: a folder with what prediction needs and no document, here or on the hub."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from mein.artefacts import SEALED, VOCABULARIES, seal, verify
+from mein.building import HUB
+from mein.errors import MissingExtra, RunError
+from mein.files import atomic_path, writing_failed
+from mein.hub.library import reason
+from mein.model import Model
+from mein.report.card import write_card
+from mein.report.reading import read_finished
+from mein.training.folder import RunFolder
+
+CARD = "README.md"
+COPIED = ("labels.json", *VOCABULARIES, "vocabularies.json", "imitators.safetensors", "mixture.safetensors")
+# Named one by one: no pattern meets a pickle or code, and none the run's documents or predictions.
+SHARED = ["config.json", *COPIED, CARD, "done"]
+SHARED += [f"{HUB}/*.{ending}" for ending in ("json", "txt", "safetensors", "model")]
+
+
+def save_pretrained(source: Model | Path, folder: Path) -> None:
+    """Leave in a new folder what prediction needs, and a model card.
+
+    From a run folder the card takes its figures. Neither encoded documents nor predictions, the report or the
+    paths of the data go along; words.txt and pieces.model hold single words of the training text.
+    """
+    if isinstance(source, Model):
+        source.save(folder)
+        write_card(folder)
+    else:
+        _copy(source, folder)
+
+
+def from_pretrained(path_or_id: str | Path, *, revision: str | None = None, token: str | None = None) -> Path:
+    """The local folder of a shared classifier, for `load_model`; an id is fetched from the hub."""
+    path = Path(path_or_id).expanduser()
+    name = str(path_or_id)
+    if not path.is_dir():
+        if isinstance(path_or_id, Path) or name.startswith((".", "/", "~")) or name.count("/") != 1:
+            raise RunError(
+                f"There is no folder {name!r}: give one that save_pretrained or `mein train` wrote, "
+                "or a name on the hub such as someone/reviews."
+            )
+        path = _download(name, revision, token)
+    missing = [file for file in ("config.json", "mixture.safetensors", "done") if not (path / file).exists()]
+    if missing:
+        raise RunError(
+            f"{name!r} is no classifier of mein, {missing[0]} is missing: give a folder that "
+            "save_pretrained or `mein train` wrote."
+        )
+    return path
+
+
+def push_to_hub(
+    source: Model | Path,
+    repo_id: str,
+    *,
+    private: bool = True,
+    token: str | None = None,
+    message: str = "Upload a classifier of mein",
+) -> str:
+    """Put the classifier, as `save_pretrained` leaves it, on the hub; its address there."""
+    with tempfile.TemporaryDirectory(prefix="mein-share-") as temporary:
+        folder = Path(temporary) / (repo_id.rpartition("/")[2] or "classifier")
+        save_pretrained(source, folder)
+        with _hub(repo_id) as hub:
+            api = hub.HfApi(token=token)
+            found = api.create_repo(repo_id, private=private, exist_ok=True)
+            api.upload_folder(
+                folder_path=folder, repo_id=found.repo_id, commit_message=message, allow_patterns=SHARED
+            )
+            return str(found)
+
+
+def _copy(run: Path, target: Path) -> None:
+    finished, source, folder = read_finished(run), RunFolder(run), RunFolder(target)
+    verify(source, "done", SEALED)
+    if (folder / "config.json").exists():
+        raise RunError(f"{target} already holds a run: save to another folder.")
+    with folder.held():
+        folder.claim({"config": finished.config}, resume=False)
+        for name in COPIED:
+            with atomic_path(folder / name) as temporary:
+                shutil.copyfile(source / name, temporary)
+        if (source / HUB).exists():
+            try:
+                shutil.copytree(source / HUB, folder / HUB)
+            except (OSError, shutil.Error) as problem:
+                raise writing_failed(folder / HUB, _system_error(problem)) from problem
+        if (source / CARD).exists():  # somebody may have written more into it
+            shutil.copyfile(source / CARD, folder / CARD)
+        else:
+            write_card(run, folder / CARD)
+        seal(folder)
+
+
+def _system_error(problem: OSError) -> OSError:
+    """copytree collects its errors in one that has no number."""
+    return problem if problem.errno is not None else OSError(0, reason(problem))
+
+
+def _download(name: str, revision: str | None, token: str | None) -> Path:
+    with _hub(name) as hub:
+        return Path(hub.snapshot_download(name, revision=revision, token=token, allow_patterns=SHARED))
+
+
+@contextmanager
+def _hub(name: str) -> Iterator[Any]:
+    """The library of the Hugging Face hub; what goes wrong with it is one sentence."""
+    try:
+        import huggingface_hub
+        from huggingface_hub.utils import HfHubHTTPError, HFValidationError, RepositoryNotFoundError
+    except ImportError as problem:
+        raise MissingExtra(
+            f"The hub needs the package huggingface_hub ({problem}): pip install 'mein[hub]'"
+        ) from problem
+    refusals: tuple[type[Exception], ...] = (OSError, *_http_errors(HfHubHTTPError))
+    try:
+        yield huggingface_hub
+    except HFValidationError as problem:
+        raise RunError(f"{name!r} is no name on the hub: give one such as someone/reviews.") from problem
+    except RepositoryNotFoundError as problem:
+        raise RunError(
+            f"The hub shows no {name!r}: check its spelling, or log in with `hf auth login` if it is private."
+        ) from problem
+    except refusals as problem:
+        raise RunError(
+            f"{name!r} is no folder here, and the hub cannot be reached or refuses ({reason(problem)}): "
+            "go online, log in with `hf auth login`, or give a local folder."
+        ) from problem
+
+
+def _http_errors(of_hub: type[Exception]) -> tuple[type[Exception], ...]:
+    """The hub's error, and that of the library below it, which also covers a line that is cut."""
+    below = (base for base in of_hub.__mro__ if base.__name__ == "HTTPError" and issubclass(base, Exception))
+    return (of_hub, *below)

@@ -1,0 +1,81 @@
+"""The imitators of a run by themselves: what each window says of documents, and which pieces matter."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from mein.artefacts import load_encoder, restore
+from mein.building import build_imitators
+from mein.config import Config
+from mein.imitators.reference import Imitators
+from mein.inference import batch_tokens, choose_device, device_of, window_log_probs_of
+from mein.text.batches import by_tokens, pack_pieces
+from mein.text.encoder import Encoder
+from mein.text.ragged import Ragged
+from mein.training.checkpoint import load_tensors
+from mein.training.folder import RunFolder
+
+
+@dataclass(frozen=True)
+class Voices:
+    """The imitators of a run and what their word counts: g_i / T."""
+
+    imitators: Imitators
+    encoder: Encoder
+    weights: np.ndarray
+    classes: int
+
+
+def load_voices(folder: RunFolder, config: Config, classes: int) -> Voices:
+    """The imitators of a run that were taught, without its expert, which may be large."""
+    device = choose_device(config.runtime.device)
+    encoder = load_encoder(config, folder)
+    with torch.random.fork_rng(devices=[]):  # initial weights are drawn, and then replaced
+        imitators = build_imitators(config, encoder.pieces.size, classes, is_taught=True)
+    restore(folder, "imitators", imitators)
+    facts = load_tensors(folder / "mixture.safetensors")[1]
+    weights = np.array(facts["gates"]) / facts["temperature"]
+    return Voices(imitators.to(device), encoder, weights, classes)
+
+
+@torch.no_grad()
+def streams(voices: Voices, pieces: Ragged) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Batches of documents: a stream (S,), the row of each position (S,), -1 in gaps; p_ij (I, S, Y)."""
+    device = device_of(voices.imitators)
+    log_probs = window_log_probs_of(voices.imitators, int(pieces.lengths.sum()))
+    for rows in by_tokens(pieces.lengths, np.arange(len(pieces)), batch_tokens(device), None):
+        batch = pack_pieces(pieces.take(rows), voices.imitators.gap, device)
+        document = np.append(rows, -1)[batch.document.cpu().numpy()]
+        p = log_probs(batch.pieces).double().exp().cpu().numpy()
+        yield batch.pieces.cpu().numpy(), document, p
+
+
+def piece_scores(voices: Voices, pieces: Ragged, a: int, b: int) -> np.ndarray:
+    """By how much the imitators' log-odds of label a over b fall when each piece is blanked (J,).
+
+    Pieces (1, J) of one document. Blanking piece t changes p_ij only for |j - t| <= c_i, so it is enough
+    to read, for every t, the 4 gap + 1 pieces around it. Not of every label: p is (I, J, 2).
+    """
+    J, gap = int(pieces.lengths[0]), voices.imitators.gap
+    if J == 0:
+        return np.zeros(0)
+    p = np.concatenate(
+        [p[:, document >= 0][:, :, [a, b]] for _, document, p in streams(voices, pieces)], axis=1
+    )
+    around = np.lib.stride_tricks.sliding_window_view(np.pad(pieces.values, 2 * gap), 4 * gap + 1).copy()
+    around[:, 2 * gap] = 0
+    rows = Ragged(around.ravel(), np.arange(J + 1, dtype=np.int64) * (4 * gap + 1))
+    blanked = np.concatenate(
+        [p[:, document >= 0][:, :, [a, b]] for _, document, p in streams(voices, rows)], axis=1
+    )
+    blanked = blanked.reshape(len(p), J, 4 * gap + 1, 2)[:, :, gap : 3 * gap + 1]  # (I, J, 2 gap + 1, 2)
+    near = np.arange(J)[:, None] + np.arange(-gap, gap + 1)
+    inside = ((near >= 0) & (near < J))[:, :, None]
+    change = ((blanked - p[:, np.clip(near, 0, J - 1)]) * inside).sum(2)  # (I, J, 2)
+    total = p.sum(1, keepdims=True)
+    before, after = np.log(total), np.log(np.maximum(total + change, np.finfo(np.float64).tiny))
+    fall = (before[..., 0] - before[..., 1]) - (after[..., 0] - after[..., 1])
+    scores: np.ndarray = voices.weights @ fall
+    return scores
