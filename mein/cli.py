@@ -32,6 +32,8 @@ from mein.cli_reproduce import reproduce
 from mein.cli_use import explain, predict
 from mein.errors import MeinError
 
+INTERRUPTED = 130  # the exit code of a program that Ctrl-C ended
+
 app = typer.Typer(
     name="mein",
     no_args_is_help=True,
@@ -220,10 +222,18 @@ def main() -> None:
         complain(str(problem) if isinstance(problem, MeinError) else _of_system(problem))
         sys.exit(2)
     except KeyboardInterrupt:
-        sys.stderr.write(
-            "\nStopped. A training, or a file half labelled, goes on where it was with --resume.\n"
-        )
-        sys.exit(130)
+        _say_how_to_go_on()
+        sys.exit(INTERRUPTED)
+    except SystemExit as ended:  # subtle: typer turns Ctrl-C into this, without a word
+        if ended.code == INTERRUPTED:
+            _say_how_to_go_on()
+        raise
+
+
+def _say_how_to_go_on() -> None:
+    sys.stderr.write(
+        "\nStopped. A training, or a file half labelled, goes on with the same command and --resume.\n"
+    )
 
 
 def _of_system(problem: OSError) -> str:

@@ -7,6 +7,9 @@ import json
 import os
 import re
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -408,3 +411,31 @@ def test_a_misspelled_option_or_command(tmp_path: Path) -> None:
     answer = mein("tarin")
     assert answer.code == 2
     assert "No such command 'tarin'" in answer.err
+
+
+def test_ctrl_c_says_how_to_go_on(tmp_path: Path, files: list[str]) -> None:
+    """A real signal, in the middle of a training."""
+    code = "from mein.cli import main; main()"
+    words = [
+        "train",
+        *map(str, files),
+        "--out",
+        str(tmp_path / "run"),
+        *TINY,
+        "--set",
+        "expert_training.epochs=9999",
+    ]
+    words += ["--set", "expert_training.patience=none"]
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert child.stdout is not None
+    while "expert epoch 1" not in child.stdout.readline():
+        assert child.poll() is None
+    child.send_signal(signal.SIGINT)
+    _, err = child.communicate(timeout=60)
+    assert child.returncode == 130
+    assert (
+        err.strip()
+        == "Stopped. A training, or a file half labelled, goes on with the same command and --resume."
+    )
