@@ -29,6 +29,7 @@ from mein.cli_options import (
     Unlabeled,
 )
 from mein.cli_reproduce import reproduce
+from mein.cli_serve import serve
 from mein.cli_use import explain, predict
 from mein.errors import MeinError
 
@@ -199,6 +200,7 @@ def report(
 app.command()(predict)
 app.command()(explain)
 app.add_typer(bench, name="bench")
+app.command()(serve)
 app.command()(data)
 app.command()(reproduce)
 

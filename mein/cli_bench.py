@@ -103,3 +103,20 @@ def bench_predict(
     from mein.shell.bench import run_predict
 
     run_predict(run, documents, text_column, threads, repeats, out)
+
+
+@bench.command("serve")
+def bench_serve(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A finished run.")],
+    documents: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Texts to ask about; else the embedded corpus.")
+    ] = None,
+    clients: Annotated[int, typer.Option(min=1, metavar="N", help="That ask at the same time.")] = 32,
+    seconds: Annotated[float, typer.Option(min=0.1, metavar="N", help="Of one measurement.")] = 5.0,
+    repeats: Annotated[int, typer.Option(min=1, metavar="N", help="Measurements.")] = 3,
+    out: Figures = None,
+) -> None:
+    """Answers a second over HTTP, beside the model in a loop."""
+    from mein.shell.bench import run_serve
+
+    run_serve(run, documents, {"clients": clients, "seconds": seconds, "repeats": repeats}, out)

@@ -82,15 +82,7 @@ def prepare(
     read = (labeled.train_texts, labeled.dev_texts, unlabeled)
     encoder, seen = _vocabularies(config, *read, folder, reporter, reader)
     counts = {"train": len(labeled.train_texts), "dev": len(labeled.dev_texts)}
-    for part, texts in (("train", labeled.train_texts), ("dev", labeled.dev_texts)):
-        one_shard = max(1, len(texts))
-        write_store(
-            folder / f"encoded/{part}",
-            encoder,
-            in_chunks(texts),
-            shard_documents=one_shard,
-            workers=1,
-        )
+    _encode_labeled(folder, encoder, labeled)
     counts["silent"] = _refuse_silence(config, folder) if reader is None else 0
     if seen["unlabeled"]:
         counts |= _encode_unlabeled(config, folder, encoder, unlabeled, seen["unlabeled"], reporter)
@@ -103,6 +95,13 @@ def prepare(
     folder.record("data", **counts)
     folder.write_json("prepared.json", counts)
     return counts
+
+
+def _encode_labeled(folder: RunFolder, encoder: Encoder, labeled: LabeledTexts) -> None:
+    """Train and dev, each a store of a single shard."""
+    for part, texts in (("train", labeled.train_texts), ("dev", labeled.dev_texts)):
+        path = folder / f"encoded/{part}"
+        write_store(path, encoder, in_chunks(texts), shard_documents=max(1, len(texts)), workers=1)
 
 
 def _refuse_silence(config: Config, folder: RunFolder) -> int:

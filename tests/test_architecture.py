@@ -36,13 +36,14 @@ FLOORS = [
     {"explain", "predict_parts"},
     {"labeller"},
     {"predict"},
+    {"serve"},
     {"bench"},
     {"report", "serve"},
     {"experiments", "sharing"},
     {"api"},
     {"shell"},
     {"cli_options"},
-    {"cli_bench", "cli_serve", "cli_data", "cli_use", "cli_reproduce"},
+    {"cli_bench", "cli_serve", "cli_data", "cli_serve", "cli_use", "cli_reproduce"},
     {"cli"},
 ]
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}

@@ -15,6 +15,7 @@ from mein.bench.imitation import bench_imitation
 from mein.bench.imitators import bench_imitators
 from mein.bench.memory import bench_memory
 from mein.bench.predict import bench_predict
+from mein.bench.serve import Load, bench_serve
 from mein.data.demo import demo_corpus
 from mein.data.readers import ColumnsConfig, read_documents
 from mein.files import write_atomically
@@ -106,6 +107,17 @@ def run_predict(
         documents_a_second = f"{rate['documents_per_second']['median']:,.0f}"
         megabytes = f"{rate['megabytes_per_second']['median']:.2f}"
         table.add_row(name, documents_a_second, megabytes, f"{figures['ratio'][name]['median']:.2f}")
+    _deliver(figures, out, table)
+
+
+def run_serve(run: Path, documents: str | None, load: dict[str, Any], out: Path | None) -> None:
+    """Measure what a server answers to many clients, beside the model in a loop."""
+    figures = bench_serve(run, _texts(documents, None, 2_000), Load(**load))
+    table = _table("", "texts/s", "p50 ms", "p99 ms", "of the loop's")
+    table.add_row("a loop", f"{figures['loop_texts_per_second']['median']:,.0f}", "", "", "")
+    waits = (f"{figures[f'p{rank}_milliseconds']['median']:.1f}" for rank in (50, 99))
+    rate = f"{figures['server_texts_per_second']['median']:,.0f}"
+    table.add_row("the server", rate, *waits, f"{figures['ratio']['median']:.1f}")
     _deliver(figures, out, table)
 
 
