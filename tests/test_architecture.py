@@ -43,7 +43,7 @@ FLOORS = [
     {"api"},
     {"shell"},
     {"cli_options"},
-    {"cli_bench", "cli_serve", "cli_data", "cli_serve", "cli_use", "cli_reproduce"},
+    {"cli_bench", "cli_data", "cli_serve", "cli_use", "cli_reproduce"},
     {"cli"},
 ]
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
