@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test format lint types unit slow clean
+.PHONY: demo test format lint types unit slow browser clean
 
 demo: $(VENV)/installed
 	$(BIN)/mein demo --out runs/demo
@@ -23,6 +23,13 @@ unit: $(VENV)/installed
 
 slow: $(VENV)/installed
 	$(BIN)/pytest -m slow
+
+# The page and the report in a real browser, and the server against its own schema.
+browser: $(VENV)/installed
+	command -v chromium || apt-get install -y chromium || true
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,browser]'
+	$(BIN)/pytest -m browser
+	$(BIN)/pytest -m slow tests/test_schemathesis.py
 
 format: $(VENV)/installed
 	$(BIN)/ruff format .

@@ -53,14 +53,20 @@ def streams(voices: Voices, pieces: Ragged) -> Iterator[tuple[np.ndarray, np.nda
 
 
 def piece_scores(voices: Voices, pieces: Ragged, a: int, b: int) -> np.ndarray:
-    """By how much the imitators' log-odds of label a over b fall when each piece is blanked (J,).
+    """By how much the imitators' log-odds of label a over b fall when each piece is blanked (J,)."""
+    scores: np.ndarray = piece_falls(voices, pieces, a, b).sum(0)
+    return scores
+
+
+def piece_falls(voices: Voices, pieces: Ragged, a: int, b: int) -> np.ndarray:
+    """The same for each imitator (I, J), times its weight.
 
     Pieces (1, J) of one document. Blanking piece t changes p_ij only for |j - t| <= c_i, so it is enough
     to read, for every t, the 4 gap + 1 pieces around it. Not of every label: p is (I, J, 2).
     """
     J, gap = int(pieces.lengths[0]), voices.imitators.gap
     if J == 0:
-        return np.zeros(0)
+        return np.zeros((len(voices.weights), 0))
     p = np.concatenate(
         [p[:, document >= 0][:, :, [a, b]] for _, document, p in streams(voices, pieces)], axis=1
     )
@@ -77,5 +83,5 @@ def piece_scores(voices: Voices, pieces: Ragged, a: int, b: int) -> np.ndarray:
     total = p.sum(1, keepdims=True)
     before, after = np.log(total), np.log(np.maximum(total + change, np.finfo(np.float64).tiny))
     fall = (before[..., 0] - before[..., 1]) - (after[..., 0] - after[..., 1])
-    scores: np.ndarray = voices.weights @ fall
-    return scores
+    falls: np.ndarray = voices.weights[:, None] * fall
+    return falls

@@ -36,7 +36,6 @@ FLOORS = [
     {"explain", "predict_parts"},
     {"labeller"},
     {"predict"},
-    {"serve"},
     {"bench"},
     {"report", "serve"},
     {"experiments", "sharing"},

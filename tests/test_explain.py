@@ -204,14 +204,26 @@ def test_a_negative_gate_turns_what_a_fragment_says(unlike_priors: Model) -> Non
         assert other.contribution == pytest.approx(-fragment.contribution, abs=EXACT)
 
 
-def test_a_fragment_is_spread_evenly_over_its_pieces(of_three: Model) -> None:
-    found = explain(of_three, NEW[4])
-    for window in (1, 2):
-        expected = np.zeros(len(found.pieces))
-        for fragment in (f for f in found.fragments if f.window == window):
-            for place in range(fragment.start, fragment.stop):
-                expected[place] += fragment.contribution / (fragment.stop - fragment.start)
-        assert [piece.windows[window] for piece in found.pieces] == pytest.approx(expected, abs=EXACT)
+def test_a_piece_counts_for_what_is_lost_without_it(of_three: Model) -> None:
+    """Each piece is blanked in turn and the text read again; what is left over, all pieces share alike."""
+    text = NEW[4]
+    found = explain(of_three, text)
+    first, second = (of_three.labels.classes.index(name) for name in (found.label, found.alternative))
+    pieces = of_three.encoder.pieces_of([text]).values.tolist()
+    gap, J = of_three.imitators.gap, len(pieces)
+
+    def lead(row: list[int]) -> np.ndarray:
+        """log mean_j p_ij of the label less that of the alternative (I,), weighed."""
+        stream = torch.tensor([0] * gap + row + [0] * gap)
+        with torch.no_grad():
+            p = of_three.imitators(stream).double().exp()[:, gap : gap + J].mean(1).log().numpy()
+        led: np.ndarray = of_three.gates / of_three.temperature * (p[:, first] - p[:, second])
+        return led
+
+    losses = np.array([lead(pieces) - lead([*pieces[:t], 0, *pieces[t + 1 :]]) for t in range(J)])  # (J, I)
+    for i, (window, part) in enumerate(found.imitators.items()):
+        expected = losses[:, i] + (part - losses[:, i].sum()) / J
+        assert [piece.windows[window] for piece in found.pieces] == pytest.approx(expected, abs=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,12 @@ import numpy as np
 
 from mein.data.labels import Label, Labels, listed
 from mein.errors import InputError
-from mein.explain.shares import fragment_shares, piece_shares, strongest
+from mein.explain.shares import fragment_shares, strongest
 from mein.explain.spans import piece_spans
 from mein.inference import Evidence
 from mein.model import Model, mixed_logits
 from mein.text.ragged import Ragged
+from mein.voices import Voices, piece_falls
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Fragment:
 
 @dataclass(frozen=True)
 class Piece:
-    """One piece of the text, and how much it moved the log-odds as a part of fragments."""
+    """One piece of the text, and how much it moved the log-odds through all that saw it."""
 
     text: str
     """As it was read; a space stands in front of the first piece of a word."""
@@ -55,8 +56,10 @@ class Explanation:
       labels and over the temperature;
     - an imitator's part is the sum of its fragments' contributions; alpha is the logarithm of a mean over
       fragments, so a sum over them needs a rule, and `mein.explain.shares` states it (the logarithmic mean);
-    - a fragment's contribution is spread evenly over the pieces that it holds, so the pieces of a text add
-      up to what all imitators moved, and in `Piece.windows` to what each did.
+    - a piece's contribution is by how much the imitators' part falls when that piece is blanked: what it
+      does through all fragments that hold it, of all windows, whatever the signs of their gates. What no
+      single piece is needed for is shared by all of them alike, so the pieces of a text add up to what
+      all imitators moved, and in `Piece.windows` to what each did.
 
     A text that says nothing has no such parts: its log-odds are those of the classes in training.
     """
@@ -101,10 +104,11 @@ def explain(model: Model, text: str, label: Label | None = None, against: Label 
     has_say = len(model.gates) > 0 and not is_silent
     weights = model.gates / model.temperature
     parts = weights * _lead(alpha[: len(weights), 0], first, second) * has_say
-    said = None
+    said, blanked = None, np.zeros((0, 0))
     if has_say:
         (probs,) = window_probs(Evidence(model.imitators, len(model.labels.classes)), documents.pieces)
         said = _said(model, documents.pieces.values, probs, weights, parts, pair)
+        blanked = blanking_shares(model, documents.pieces, weights, parts, pair)
     return Explanation(
         text=text,
         label=model.labels.classes[first],
@@ -114,7 +118,7 @@ def explain(model: Model, text: str, label: Label | None = None, against: Label 
         expert=0.0 if is_silent else float(_lead(z[0], first, second)) / model.temperature,
         imitators=_by_window(model, parts),
         fragments=() if said is None else tuple(said.fragments(said.shares.size)),
-        pieces=() if said is None else tuple(_pieces(model, text, said)),
+        pieces=() if said is None else tuple(_pieces(model, text, said, blanked)),
         labels=model.labels.classes,
         probabilities=tuple(np.exp(log_probs).tolist()),
         is_silent=is_silent,
@@ -189,10 +193,19 @@ def _said(
     return _Said(model.imitators.windows, model.encoder.pieces.fragments(pieces.tolist()), probs, shares)
 
 
-def _pieces(model: Model, text: str, said: _Said) -> Iterator[Piece]:
-    shares = np.array(
-        [piece_shares(share, c) for share, c in zip(said.shares, said.windows, strict=True)]
-    )  # (I, J)
+def blanking_shares(
+    model: Model, pieces: Ragged, weights: np.ndarray, parts: np.ndarray, pair: tuple[int, int]
+) -> np.ndarray:
+    """What each piece does through each imitator (I, J), adding up to the parts (I,)."""
+    voices = Voices(model.imitators, model.encoder, weights, len(model.labels.classes))
+    falls = piece_falls(voices, pieces, *pair)
+    rest = (parts - falls.sum(axis=1)) / max(1, falls.shape[1])
+    shares: np.ndarray = falls + rest[:, None]
+    return shares
+
+
+def _pieces(model: Model, text: str, said: _Said, shares: np.ndarray) -> Iterator[Piece]:
+    """The pieces of a text with their shares (I, J)."""
     places: Sequence[tuple[int, int] | tuple[None, None]] | None = piece_spans(model.encoder, text)
     if places is None or len(places) != len(said.spelled):
         places = [(None, None)] * len(said.spelled)

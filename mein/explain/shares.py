@@ -1,4 +1,4 @@
-"""How what the imitators moved is split: over fragments, and over the pieces that a fragment holds.
+"""How what an imitator moved is split over fragments.
 
 I: imitators, J: pieces of a document, Y: classes. Fragment j of an imitator with window c holds the pieces
 j - c .. j + c, those of them that the document has.
@@ -26,25 +26,6 @@ def fragment_shares(a: np.ndarray, b: np.ndarray, weights: np.ndarray, parts: np
     shares: np.ndarray = weights[:, None] * (a - b) / (J * mean[:, None])
     shares += ((parts - shares.sum(axis=1)) / J)[:, None]
     return shares
-
-
-def piece_shares(shares: np.ndarray, c: int) -> np.ndarray:
-    """The share (J,) of each piece where each fragment's (J,) is spread evenly over the pieces it holds.
-
-    >>> piece_shares(np.array([0.0, 3.0, 0.0, 0.0]), 1).tolist()
-    [1.0, 1.0, 1.0, 0.0]
-    """
-    starts, stops = np.array(spans(len(shares), c)).reshape(-1, 2).T
-    each = shares / np.maximum(stops - starts, 1)
-    spread = np.zeros(len(shares))
-    for start, stop, share in zip(starts, stops, each, strict=True):
-        spread[start:stop] += share
-    return spread
-
-
-def spans(J: int, c: int) -> list[tuple[int, int]]:
-    """The first piece of each of J fragments, and one past its last."""
-    return [(max(0, j - c), min(J, j + c + 1)) for j in range(J)]
 
 
 def strongest(shares: np.ndarray, count: int) -> Sequence[tuple[int, int]]:

@@ -46,8 +46,8 @@ def explained(
 def marks(model: Model, text: str, explanation: Explanation) -> tuple[list[str], dict[int, np.ndarray]]:
     """The text cut at its words, and each word's share of a window's part in the log-odds.
 
-    Segments are gap, word, gap, ..., word, gap; joined they are the text. A fragment's contribution is
-    spread evenly over its pieces, so the shares of a window add up to its part.
+    Segments are gap, word, gap, ..., word, gap; joined they are the text. The shares of a window add up
+    to its part.
     """
     found = words_in(text, model.encoder.words_config)
     lengths = [len(pieces) for pieces in model.encoder.pieces.encode([word for word, _, _ in found])]
@@ -56,10 +56,10 @@ def marks(model: Model, text: str, explanation: Explanation) -> tuple[list[str],
         segments += [text[end:start], text[start:stop]]
         end = stop
     segments.append(text[end:])
-    shares = {}
-    for window in explanation.imitators:
-        fragments = [f for f in explanation.fragments if f.window == window]
-        shares[window] = _by_word(_by_piece(fragments, sum(lengths)), lengths)
+    shares = {
+        window: _by_word(np.array([piece.windows[window] for piece in explanation.pieces]), lengths)
+        for window in (explanation.imitators if explanation.pieces else ())
+    }
     return segments, shares
 
 
@@ -86,18 +86,6 @@ def _lowered(text: str) -> tuple[str, Sequence[int]]:
     if len(lowered) == len(text):
         return lowered, range(len(text))
     return lowered, [place for place, letter in enumerate(text) for _ in letter.lower()]
-
-
-def _by_piece(fragments: Sequence[Any], pieces: int) -> np.ndarray:
-    """Contributions spread over the pieces that each fragment covers (J,)."""
-    steps = np.zeros(pieces + 1)
-    starts = np.array([fragment.start for fragment in fragments], np.int64)
-    stops = np.array([fragment.stop for fragment in fragments], np.int64)
-    each = np.array([fragment.contribution for fragment in fragments]) / np.maximum(stops - starts, 1)
-    np.add.at(steps, starts, each)
-    np.add.at(steps, stops, -each)
-    summed: np.ndarray = steps.cumsum()[:-1]
-    return summed
 
 
 def _by_word(values: np.ndarray, lengths: Sequence[int]) -> np.ndarray:
