@@ -87,3 +87,24 @@ def test_explaining_and_imitators_alone_agree_too(classifier: MeinClassifier, al
     together = Labeller(classifier.model_, imitators_only=True).log_probs(TEXTS)
     single = [classifier.model_.imitator_log_probs([text])[0] for text in TEXTS]
     assert_allclose(np.exp(together), np.exp(single), rtol=0, atol=EXACT)
+
+
+def test_the_server_says_the_same(classifier: MeinClassifier, alone: np.ndarray) -> None:
+    """One text, many texts, and an explanation, which is what the page shows."""
+    pytest.importorskip("fastapi", reason="serving needs the extra `serve`")
+    from fastapi.testclient import TestClient
+
+    from mein.serve.app import make_app
+
+    names = [str(label) for label in classifier.classes_]
+    with TestClient(make_app(classifier.model_)) as client:
+        many = client.post("/predict", json={"text": TEXTS}).json()["predictions"]
+        found = [[one["probabilities"][name] for name in names] for one in many]
+        assert_allclose(found, alone, rtol=0, atol=EXACT)
+        for row in (0, 3, 150):
+            (single,) = client.post("/predict", json={"text": TEXTS[row]}).json()["predictions"]
+            shown = client.post("/explain", json={"text": TEXTS[row]}).json()
+            for answer in (single, shown):
+                assert_allclose(
+                    [answer["probabilities"][name] for name in names], alone[row], rtol=0, atol=EXACT
+                )
