@@ -183,3 +183,26 @@ def test_messages_name_the_file_and_nothing_is_printed(
     path = put(tmp_path, "a.csv", b"text,label\na\n")
     refuses(path, re.escape(str(path)))
     assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.parquet"])
+def test_a_column_that_is_there_twice_is_refused(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    if name.endswith(".parquet"):
+        columns = [pa.array(["good"]), pa.array(["b"]), pa.array(["c"])]
+        pq.write_table(pa.Table.from_arrays(columns, ["text", "label", "label"]), path)
+    else:
+        sign = "," if name.endswith(".csv") else "\t"
+        path = put(tmp_path, name, f"text{sign}label{sign}label\ngood{sign}b{sign}c\n".encode())
+    refuses(path, r"has the column 'label' twice; rename one of them\.")
+
+
+@pytest.mark.parametrize(("name", "sign", "remedy"), [("a.csv", ";", "commas"), ("a.tsv", ";", "tabs")])
+def test_another_separator_is_noticed(tmp_path: Path, name: str, sign: str, remedy: str) -> None:
+    path = put(tmp_path, name, f"text{sign}label\ngood{sign}b\n".encode())
+    refuses(path, rf"single column 'text;label'; it seems to be separated by ';': separate it by {remedy}\.")
+
+
+def test_a_single_column_of_texts_may_hold_any_sign(tmp_path: Path) -> None:
+    path = put(tmp_path, "a.csv", b"text\nso; so | so\n")
+    assert [batch.to_pydict() for batch in read_tables(path)] == [{"text": ["so; so | so"]}]

@@ -35,7 +35,7 @@ def csv_chunks(file: File) -> Iterator[tuple[list[str], list[list[str]]]]:
     with open_lines(file) as stream:
         for row in _csv_rows(file, stream):
             if not names:
-                names = row
+                names = _header(file, row)
                 continue
             rows.append(row)
             size += sum(map(len, row))
@@ -45,6 +45,25 @@ def csv_chunks(file: File) -> Iterator[tuple[list[str], list[list[str]]]]:
         _check_closed(file, rows, stream.raw.tail)
     if rows:
         yield names, rows
+
+
+def _header(file: File, names: list[str]) -> list[str]:
+    """The names of the columns, unless the file was written with another separator."""
+    other = next((sign for sign in ";\t|" if sign in names[0]), None)
+    if len(names) == 1 and other is not None and other != SEPARATORS[file.format][1]:
+        raise InputError(
+            f"{file.name} has the single column {names[0]!r:.60}; it seems to be separated by {other!r}: "
+            f"separate it by {SEPARATORS[file.format][0]}s."
+        )
+    return unlike(file, names)
+
+
+def unlike(file: File, names: list[str]) -> list[str]:
+    """The names of the columns, no two of which may be equal."""
+    twice = next((name for position, name in enumerate(names) if name in names[:position]), None)
+    if twice is not None:
+        raise InputError(f"{file.name} has the column {twice!r} twice; rename one of them.")
+    return names
 
 
 def _csv_rows(file: File, stream: Any) -> Iterator[list[str]]:
@@ -93,7 +112,8 @@ def parquet_batches(file: File, choose: Choose) -> Iterator[pa.RecordBatch]:
     with open_raw(file) as raw:
         try:
             table = pa_parquet.ParquetFile(raw, buffer_size=CHUNK_BYTES, pre_buffer=False)
-            names = None if choose is None else choose(table.schema_arrow.names)
+            known = unlike(file, table.schema_arrow.names)
+            names = None if choose is None else choose(known)
             for batch in table.iter_batches(_parquet_rows(table.metadata), columns=names):
                 yield from _sliced(batch)
         except (pa.ArrowException, OSError) as error:

@@ -61,6 +61,8 @@ def reproduce(request: Request, jobs: int) -> None:
 
 def write_pages(folder: Path, page: Path) -> None:
     """Make docs/results.md, and figures beside it, from the lines."""
+    if not folder.is_dir():
+        raise RunError(f"There is no folder {folder} of results: name it with --results.")
     lines = read_lines(folder)
     shown = []
     for dataset in dict.fromkeys(line["dataset"] for line in lines):
