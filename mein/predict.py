@@ -1,6 +1,6 @@
 """Files of any size in, the same files out with a label and its probability; a chunk at a time."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, count
@@ -126,7 +126,7 @@ def _identity(model: Model, source: str, wanted: Wanted) -> dict[str, Any]:
 
 
 def _columns(names: list[str], wanted: Wanted, source: str, model: Model) -> Columns:
-    free = _free(names)
+    free = partial(free_name, names)
     classes = model.labels.classes if wanted.all_probabilities else ()
     return Columns(
         find_text_column(names, wanted.text_column, source),
@@ -137,14 +137,10 @@ def _columns(names: list[str], wanted: Wanted, source: str, model: Model) -> Col
     )
 
 
-def _free(taken: list[str]) -> Callable[[str], str]:
+def free_name(taken: list[str], name: str) -> str:
     """label, else predicted_label, else predicted_label_2 ..."""
-
-    def free(name: str) -> str:
-        numbered = (f"predicted_{name}_{number}" for number in count(2))
-        return next(free for free in chain((name, f"predicted_{name}"), numbered) if free not in taken)
-
-    return free
+    numbered = (f"predicted_{name}_{number}" for number in count(2))
+    return next(free for free in chain((name, f"predicted_{name}"), numbered) if free not in taken)
 
 
 def _texts(batches: list[pa.RecordBatch], columns: Columns, source: str, done: int) -> list[str]:

@@ -1,6 +1,5 @@
 """Tokens a second in training and in labelling: our experts beside a plain float32 loop, in one run."""
 
-import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from mein.bench.encode import spread
 from mein.bench.hardware import hardware
 from mein.experts.config import ExpertConfig
 from mein.experts.embedding import WordEmbedding
@@ -208,15 +208,16 @@ def _labels(sizes: Sizes, device: torch.device) -> tuple[Tensor, Tensor, Tensor,
 
 def timed(step: Callable[[int], None], steps: int, device: torch.device) -> float:
     """Seconds that so many steps take, the device's work included."""
-    _wait(device)
+    wait_for(device)
     started = time.perf_counter()
     for number in range(steps):
         step(number)
-    _wait(device)
+    wait_for(device)
     return time.perf_counter() - started
 
 
-def _wait(device: torch.device) -> None:
+def wait_for(device: torch.device) -> None:
+    """Until a device has done all that it was asked."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
@@ -224,8 +225,3 @@ def _wait(device: torch.device) -> None:
 def device_name(device: torch.device) -> str:
     """The GPU's own name, or cpu."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
-
-
-def spread(values: list[float]) -> dict[str, float]:
-    """Median, least and most."""
-    return {"median": statistics.median(values), "least": min(values), "most": max(values)}

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from mein.artefacts import load_encoder
-from mein.bench.experts import device_name
+from mein.bench.experts import device_name, wait_for
 from mein.bench.hardware import hardware
 from mein.building import build_imitators
 from mein.config import Config
@@ -57,7 +57,7 @@ def _plain(
         optimizer.zero_grad()
         imitation_loss(probs, imitators(batch.pieces), batch.document).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
-    _wait(device)
+    wait_for(device)
     seconds = time.perf_counter() - started
     return {"seconds": seconds, **imitation_scores(imitators, held_out)}
 
@@ -83,7 +83,7 @@ def _ours(
             if batch is not None:
                 take_step(stage, batch, standing, settings, optimizer)
                 standing.step += 1
-        _wait(device)
+        wait_for(device)
         seconds += time.perf_counter() - started
         curve.append((seconds, imitation_scores(imitators, held_out)["kl"]))
         is_over = is_over or curve[-1][1] <= goal
@@ -118,8 +118,3 @@ def _imitators(folder: RunFolder, config: Config, device: torch.device) -> Imita
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         return build_imitators(config, pieces, classes, is_taught=True).to(device)
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

@@ -7,7 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mein.bench.experts import BATCHES, Sizes, batch_of, device_name, our_step, spread, timed
+from mein.bench.encode import spread
+from mein.bench.experts import BATCHES, Sizes, batch_of, device_name, our_step, timed
 from mein.bench.hardware import hardware
 from mein.imitators.projected import projected_loss
 from mein.imitators.reference import Imitators, ImitatorsConfig, imitation_loss

@@ -5,7 +5,6 @@ import shutil
 import tempfile
 import threading
 from collections.abc import AsyncIterator, Sequence
-from itertools import chain, count
 from pathlib import Path
 from typing import BinaryIO
 
@@ -18,6 +17,7 @@ from mein.data.readers import Label, find_text_column, plain_text, read_tables
 from mein.data.writers import open_writer
 from mein.errors import InputError
 from mein.model import Model
+from mein.predict import free_name
 from mein.serve.batching import Batcher, Predict
 from mein.serve.guard import Refused
 from mein.serve.settings import ServeSettings
@@ -114,7 +114,7 @@ def label_csv(
             names = batch.schema.names
             if not rows:
                 column = find_text_column(names, text_column, str(source))
-                new = (_free("label", names), _free("probability", names))
+                new = (free_name(names, "label"), free_name(names, "probability"))
             values = batch.column(column).to_pylist()
             texts = [plain_text(value, f"Row {row}") for row, value in enumerate(values, start=rows + 1)]
             log_probs = predict(texts)
@@ -124,12 +124,6 @@ def label_csv(
             writer.write(table.append_column(new[1], pa.array(np.exp(log_probs.max(axis=1)))))
             rows += len(texts)
     return rows
-
-
-def _free(name: str, taken: list[str]) -> str:
-    """label, else predicted_label, else predicted_label_2 ..."""
-    numbered = (f"predicted_{name}_{number}" for number in count(2))
-    return next(free for free in chain((name, f"predicted_{name}"), numbered) if free not in taken)
 
 
 async def _store(request: Request, target: Path) -> None:
