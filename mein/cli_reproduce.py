@@ -22,6 +22,7 @@ def reproduce(
     results: Annotated[Path, typer.Option(metavar="FOLDER", help="For result lines.")] = Path("results"),
     preset: Annotated[str, typer.Option(metavar="NAME", help="As in `mein train`.")] = "full",
     set_: Set = [],  # noqa: B006 - typer reads the default and never changes it
+    only: Annotated[str | None, typer.Option(metavar="NAME", hidden=True)] = None,
     jobs: Annotated[int, typer.Option(min=1, metavar="N", help="Runs at a time.")] = 1,
     page: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Only make this page from the result lines.")
@@ -45,6 +46,7 @@ def reproduce(
         results=results,
         preset=preset,
         settings=parse_overrides(set_),
+        only=only,
         arguments=tuple(sys.argv[2:]),
     )
     run_missing(request, jobs)

@@ -192,7 +192,7 @@ def test_more_data_is_drawn_beside_the_paper_s_curve() -> None:
 def request(experiment: Experiment, **others: Any) -> Request:
     named: dict[str, Any] = {"grid": "results", "datasets": ("toy",), "experts": ("lstm",), "seeds": range(1)}
     named |= {"data": experiment.data, "work": experiment.work, "results": experiment.results}
-    named |= {"preset": "small", "settings": SETTINGS, "arguments": ()}
+    named |= {"preset": "small", "settings": SETTINGS, "only": None, "arguments": ()}
     return Request(**named | others)
 
 

@@ -38,7 +38,11 @@ SYSTEMS = {
     "imn": MIXTURE,
     "imn-paper": MIXTURE,
 }
+MAIN = "main"
 PARTS = ("train", "unlabeled", "dev", "test")
+OF_TEXT = ("words", "pieces", "removes_test_overlap", "runtime")  # settings that encoded text depends on
+OF_LANGUAGE_MODELS = (*OF_TEXT, "pretraining")  # and those of a language model, besides its sizes
+SIZES = ("expert.kind", "expert.embedding_dim", "expert.hidden_dim", "expert.normalizes_embeddings")
 TEXTS = (("train", "unlabeled"), ("held_out",))  # what a language model learns from and is judged on
 
 
@@ -75,6 +79,11 @@ class Experiment:
         """The common settings with some of their own."""
         return load_config(self.preset, overrides=self.settings | named)
 
+    def shared_config(self, sections: tuple[str, ...], **named: Any) -> Config:
+        """The settings of what runs share, whatever else is set for some of them."""
+        own = {name: value for name, value in self.settings.items() if name.split(".")[0] in sections}
+        return load_config(self.preset, overrides=own | named)
+
 
 def run_column(experiment: Experiment, cells: list[Cell]) -> None:
     """Run cells that share data set, expert and seed; each is recorded as soon as it is known."""
@@ -83,18 +92,27 @@ def run_column(experiment: Experiment, cells: list[Cell]) -> None:
     work = experiment.work / experiment.place(first.dataset, first.seed)
     base = _prepared(experiment, work, corpus)
     config = _expert_config(experiment, first, work, base, corpus)
-    main = RunFolder(work / first.expert / f"seed-{first.seed}" / "main")
-    branch(base, main, config, corpus, "text")
-    seconds = _train(experiment, config, corpus, main)
-    whole = [cell for cell in cells if _is_whole(cell)]
-    _record(experiment, [c for c in whole if c.variant != "imn-paper"], config, corpus, main, seconds)
+    main = RunFolder(work / first.expert / f"seed-{first.seed}" / MAIN)
+    with RunFolder(main.path.parent).held(waits=True):  # another process may be at it, for other cells
+        if not main.is_done:
+            branch(base, main, config, corpus, "text")
+            _train(experiment, config, corpus, main)
+    _record(experiment, [cell for cell in cells if run_name(cell) == MAIN], config, corpus, main)
     for cell in cells:
-        if cell.variant == "imn-paper" or not _is_whole(cell):
+        if run_name(cell) != MAIN:
             own = _cell_config(config, cell)
-            folder = RunFolder(main.path.with_name(_name(cell)))
+            folder = RunFolder(main.path.with_name(run_name(cell)))
             branch(main, folder, own, corpus, "imitators" if _is_whole(cell) else "expert")
-            seconds = _train(experiment, own, corpus, folder, controls=False)
-            _record(experiment, [cell], own, corpus, folder, seconds)
+            _train(experiment, own, corpus, folder, controls=False)
+            _record(experiment, [cell], own, corpus, folder)
+
+
+def run_name(cell: Cell) -> str:
+    """The folder of the run that answers a cell: main, which trains the expert, or one that branches off."""
+    if cell.variant != "imn-paper" and _is_whole(cell):
+        return MAIN
+    windows = "".join(map(str, cell.windows))
+    return f"{cell.variant}-w{windows}-u{'all' if cell.unlabeled is None else cell.unlabeled}"
 
 
 def _is_whole(cell: Cell) -> bool:
@@ -102,15 +120,10 @@ def _is_whole(cell: Cell) -> bool:
     return cell.windows == Cell("", "", "", 0).windows and cell.unlabeled is None
 
 
-def _name(cell: Cell) -> str:
-    windows = "".join(map(str, cell.windows))
-    return f"{cell.variant}-w{windows}-u{'all' if cell.unlabeled is None else cell.unlabeled}"
-
-
 def _prepared(experiment: Experiment, work: Path, corpus: Corpus) -> RunFolder:
     """The encoded text that all runs on a data set share."""
     folder = RunFolder(work / "text")
-    config = experiment.config(seed=0)
+    config = experiment.shared_config(OF_TEXT, seed=0)
     with folder.held(waits=True):
         folder.claim(identity_of(config, corpus), resume=(folder / "config.json").exists())
         prepare(config, corpus, read_labeled(config, corpus), folder, experiment.reporter)
@@ -124,8 +137,8 @@ def _expert_config(experiment: Experiment, cell: Cell, work: Path, base: RunFold
     if not config.expert.has_language_model:
         return config
     folder = RunFolder(work / f"language-model-{config.expert.kind}-{config.expert.embedding_dim}")
-    plain = {key: value for key, value in settings.items() if key != "expert.training"}
-    own = experiment.config(**plain, seed=0)
+    sizes = {name: value for name, value in (experiment.settings | settings).items() if name in SIZES}
+    own = experiment.shared_config(OF_LANGUAGE_MODELS, **sizes, seed=0)
     with folder.held(waits=True):
         if not (folder / "language_model.safetensors").exists():
             share(base, folder, own, corpus, "text")
@@ -151,7 +164,7 @@ def _cell_config(config: Config, cell: Cell) -> Config:
 
 def _train(
     experiment: Experiment, config: Config, corpus: Corpus, folder: RunFolder, controls: bool = True
-) -> float:
+) -> None:
     started = time.monotonic()
     train_and_judge(
         config,
@@ -162,7 +175,7 @@ def _train(
         controls=controls,
         has_baseline=False,
     )
-    return time.monotonic() - started
+    folder.record("seconds", seconds=round(time.monotonic() - started, 1))
 
 
 def _record(
@@ -171,9 +184,11 @@ def _record(
     config: Config,
     corpus: Corpus,
     folder: RunFolder,
-    seconds: float,
 ) -> None:
     """Write the results of cells that one run folder answers."""
+    if not cells:
+        return
+    seconds = sum(line["seconds"] for line in folder.metrics("seconds"))
     labeled = read_labeled(config, corpus)
     on_dev = log_probs_of_all(folder, config, labeled.dev_texts)
     correct = read_correct(folder.path)
@@ -190,8 +205,7 @@ def _record(
             "hardware": _hardware(config),
         }
         lines.append(line_of(cell, figures, correct[system]))
-    if lines:
-        append_lines(experiment.results / f"{cells[0].dataset}.jsonl", lines)
+    append_lines(experiment.results / f"{cells[0].dataset}.jsonl", lines)
 
 
 def _hardware(config: Config) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from mein.errors import ConfigError, RunError
 from mein.experiments.cells import EXPERTS, Cell, more_data, results, windows
-from mein.experiments.column import Experiment, run_column
+from mein.experiments.column import MAIN, Experiment, run_column, run_name
 from mein.experiments.figures import more_data_figure, windows_figure
 from mein.experiments.lines import missing, read_lines
 from mein.experiments.tables import results_page
@@ -35,12 +35,14 @@ class Request:
     results: Path
     preset: str
     settings: dict[str, Any]
+    only: str | None
+    """Of a grid only the run of this name, as its folder is called; none: all."""
     arguments: tuple[str, ...]
     """The command's own words, for the processes that it starts."""
 
 
 def reproduce(request: Request, jobs: int) -> None:
-    """Run the missing cells, a process for each expert and seed, several at a time."""
+    """Run the missing cells, a process for each run, several at a time."""
     console = open_console()
     columns = _columns(request)
     cells = sum(map(len, columns))
@@ -79,18 +81,20 @@ def write_pages(folder: Path, page: Path) -> None:
 
 
 def _columns(request: Request) -> list[list[Cell]]:
-    """The missing cells of each data set, expert and seed."""
+    """The missing cells, those that one run answers together; runs that others branch off from first."""
     if request.grid not in GRIDS:
         raise ConfigError(f"Unknown grid {request.grid!r}: choose one of {', '.join(GRIDS)}.")
     for expert in request.experts:
         if expert not in EXPERTS:
             raise ConfigError(f"Unknown expert {expert!r}: choose among {', '.join(EXPERTS)}.")
     done = read_lines(request.results)
-    columns: dict[tuple[str, str, int], list[Cell]] = {}
+    columns: dict[tuple[Any, ...], list[Cell]] = {}
     for dataset in request.datasets:
-        cells = GRIDS[request.grid](dataset, request.experts, request.seeds)
-        for cell in missing(cells, done):
-            columns.setdefault((cell.dataset, cell.expert, cell.seed), []).append(cell)
+        cells = missing(GRIDS[request.grid](dataset, request.experts, request.seeds), done)
+        for cell in sorted(cells, key=lambda cell: run_name(cell) != MAIN):
+            if request.only in (None, run_name(cell)):
+                run = (cell.dataset, cell.expert, cell.seed, run_name(cell))
+                columns.setdefault(run, []).append(cell)
     return list(columns.values())
 
 
@@ -98,6 +102,7 @@ def _start(request: Request, column: Sequence[Cell]) -> str | None:
     """Run one column in a process of its own; what it complained of, if it failed."""
     first = column[0]
     only = ["--datasets", first.dataset, "--experts", first.expert, "--seed", str(first.seed), "--seeds", "1"]
+    only += ["--only", run_name(first)]
     command = [sys.executable, "-c", "from mein.cli import main; main()", "reproduce"]
     ended = subprocess.run(
         [*command, *request.arguments, *only, "--jobs", "1"], capture_output=True, text=True, check=False
