@@ -88,6 +88,20 @@ def bench_imitate(
     run_imitate(run, device, out)
 
 
+@bench.command("pipeline")
+def bench_pipeline(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A finished run: its vocabularies and expert.")],
+    text: Annotated[str, typer.Option(metavar="FILE", help="Raw documents.")],
+    epochs: Annotated[int, typer.Option(min=1, metavar="N", help="Of the imitators.")] = 10,
+    device: Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda ...")] = "auto",
+    out: Figures = None,
+) -> None:
+    """Seconds from raw text to trained imitators, by step."""
+    from mein.shell.bench import run_pipeline
+
+    run_pipeline(run, text, epochs, device, out)
+
+
 @bench.command("predict")
 def bench_predict(
     run: Run,

@@ -1,5 +1,6 @@
 """All cells of one expert on one data set by one seed: trained once, varied from there."""
 
+import shlex
 import subprocess
 import time
 from dataclasses import dataclass
@@ -200,12 +201,22 @@ def _record(
             "dev_error": dev_error,
             "test_error": 100.0 * float(np.mean(~correct[system])),
             "seconds": round(seconds, 1),
-            "command": f"mein reproduce --datasets {cell.dataset} --experts {cell.expert}",
+            "command": _command(experiment, cell),
             "commit": _commit(),
             "hardware": _hardware(config),
         }
         lines.append(line_of(cell, figures, correct[system]))
     append_lines(experiment.results / f"{cells[0].dataset}.jsonl", lines)
+
+
+def _command(experiment: Experiment, cell: Cell) -> str:
+    """What makes a cell anew."""
+    grid = "more-data" if cell.unlabeled is not None else "results" if _is_whole(cell) else "windows"
+    words = ["mein", "reproduce", "--grid", grid, "--datasets", cell.dataset, "--experts", cell.expert]
+    words += ["--seed", str(cell.seed), "--preset", experiment.preset]
+    for name, value in experiment.settings.items():
+        words += ["--set", f"{name}={'none' if value is None else value}"]
+    return shlex.join(words)
 
 
 def _hardware(config: Config) -> str:

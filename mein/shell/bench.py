@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from mein.bench.imitate import bench_imitate
 from mein.bench.imitation import bench_imitation
 from mein.bench.imitators import bench_imitators
 from mein.bench.memory import bench_memory
+from mein.bench.pipeline import bench_pipeline
 from mein.bench.predict import bench_predict
 from mein.bench.serve import Load, bench_serve
 from mein.data.demo import demo_corpus
@@ -22,6 +24,7 @@ from mein.files import write_atomically
 from mein.imitators.reference import ImitatorsConfig
 from mein.inference import choose_device
 from mein.model import load_model
+from mein.progress import Terminal
 from mein.shell.console import open_console
 
 DOCUMENTS = 100_000  # of the embedded corpus: enough that the start of workers does not count
@@ -94,6 +97,17 @@ def run_imitate(run: Path, device: str, out: Path | None) -> None:
         table.add_row(name, f"{figures[name]['seconds']:.2f}", f"{figures[name]['kl']:.4f}")
     sooner = figures["times_sooner"]
     table.add_row("times sooner", "not reached" if sooner is None else f"{sooner:.1f}", "")
+    _deliver(figures, out, table)
+
+
+def run_pipeline(run: Path, text: str, epochs: int, device: str, out: Path | None) -> None:
+    """Measure how long raw text takes to become trained imitators."""
+    source = partial(read_documents, text, ColumnsConfig(), labeled=False)
+    reporter = Terminal(open_console(stderr=True))
+    figures = bench_pipeline(run, source, epochs, choose_device(device), reporter)
+    table = _table("", "seconds", "share")
+    for step, seconds in figures["seconds"].items():
+        table.add_row(step, f"{seconds:.1f}", f"{figures['share'].get(step, 1.0):.0%}")
     _deliver(figures, out, table)
 
 

@@ -1,0 +1,87 @@
+"""From raw text to trained imitators: how long each step takes on this machine."""
+
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mein.artefacts import load_encoder
+from mein.bench.experts import device_name, wait_for
+from mein.bench.hardware import hardware
+from mein.building import build_imitators
+from mein.config import Config
+from mein.data.corpus import Source
+from mein.imitators.reference import Imitators
+from mein.model import load_variant, read_config
+from mein.prepare import SHARD_CHARACTERS, SHARD_DOCUMENTS
+from mein.progress import Reporter
+from mein.text.encoder import Encoder
+from mein.text.store import Store, write_store
+from mein.training.folder import RunFolder
+from mein.training.loop import Runtime
+from mein.training.stages import label_documents, train_imitators
+
+
+def bench_pipeline(
+    run: Path, source: Source, epochs: int, device: torch.device, reporter: Reporter
+) -> dict[str, Any]:
+    """Encode a text with a run's vocabularies, let its expert label it, train imitators anew on that."""
+    folder = RunFolder(run)
+    config = read_config(folder)
+    model = load_variant(folder, config, "expert", device)
+    encoder = load_encoder(config, folder)
+    training = config.imitator_training.model_copy(update={"epochs": epochs, "patience": None})
+    seconds: dict[str, float] = {}
+    with tempfile.TemporaryDirectory() as name:
+        runtime = Runtime(RunFolder(Path(name)), reporter, config.runtime.checkpoint_seconds)
+        with _timed("encoding", seconds, device):
+            store = _encoded(Path(name) / "unlabeled", config, encoder, source)
+        with _timed("labelling", seconds, device):
+            label_documents(model.expert, [store], reporter)
+        imitators = _imitators(config, encoder, len(model.labels.classes)).to(device)
+        held_out = Store.open(folder / "encoded/held_out")
+        with _timed("imitators", seconds, device):
+            outcome = train_imitators(imitators, store, held_out, training, runtime, config.seed)
+        pieces = sum(len(store.pieces(shard).values) for shard in range(store.shard_count))
+    total = sum(seconds.values())
+    return {
+        "hardware": hardware(),
+        "device": device_name(device),
+        "documents": len(store),
+        "pieces": pieces,
+        "epochs": epochs,
+        "held_out": outcome.score,
+        "seconds": seconds | {"total": total},
+        "share": {step: value / total for step, value in seconds.items()},
+        "imitator_pieces_per_second": pieces * epochs / seconds["imitators"],
+    }
+
+
+@contextmanager
+def _timed(step: str, seconds: dict[str, float], device: torch.device) -> Iterator[None]:
+    started = time.perf_counter()
+    yield
+    wait_for(device)
+    seconds[step] = time.perf_counter() - started
+
+
+def _encoded(path: Path, config: Config, encoder: Encoder, source: Source) -> Store:
+    return write_store(
+        path,
+        encoder,
+        (chunk.texts for chunk in source()),
+        shard_documents=SHARD_DOCUMENTS,
+        shard_characters=SHARD_CHARACTERS,
+        workers=config.runtime.workers or os.cpu_count() or 1,
+    )
+
+
+def _imitators(config: Config, encoder: Encoder, classes: int) -> Imitators:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        return build_imitators(config, encoder.pieces.size, classes, is_taught=True)
