@@ -31,12 +31,14 @@ def test_imitators_are_measured_for_every_set_of_windows() -> None:
     for row in found["rows"]:
         rates = {name: rate["median"] for name, rate in row["tokens_per_second"].items()}
         assert row["ratio"]["median"] == pytest.approx(rates["ours 256"] / rates["plain float32"])
+    assert 0.0 < found["floor"][256]["share_reached"] < 1.0
 
 
 def test_the_floor_by_hand() -> None:
     """c = 1 gathers 3 rows of 4 numbers of 4 bytes; a plain token costs 3 products of 2 x 5 x 4, 3 times."""
     found = floor(ImitatorsConfig(windows=(1,), embedding_dim=5, channels=4), CPU, 512)
     assert found["gathered_bytes_per_token"] == 3 * 4 * 4
+    assert found["bytes_per_token"] == 3 * 16 + 16 + 3 * (16 + 4)
     assert found["plain_operations_per_token"] == 3 * 2 * 5 * 4 * 3
 
 

@@ -17,6 +17,7 @@ from mein.experiments.column import Experiment, run_column
 from mein.experiments.figures import more_data_figure
 from mein.experiments.lines import append_lines, cell_of, correct_of, line_of, missing, read_lines
 from mein.experiments.published import RESULTS
+from mein.experiments.speed import speed_table
 from mein.model import load_model
 from mein.progress import Silence
 from mein.shell.reproduce import Request, reproduce, write_pages
@@ -211,3 +212,24 @@ def test_what_is_unknown_is_refused(experiment: Experiment, wrong: dict[str, Any
 def test_missing_data_is_named(experiment: Experiment) -> None:
     with pytest.raises(InputError, match=r"nowhere/train\.parquet is missing: make it with `mein data"):
         reproduce(request(experiment, datasets=("nowhere",)), jobs=1)
+
+
+def test_the_table_of_speed_comes_from_the_benches(tmp_path: Path) -> None:
+    rate = {"median": 2_000_000.0, "lowest": 1_900_000.0, "highest": 2_100_000.0}
+    plain = {"median": 500_000.0, "lowest": 400_000.0, "highest": 600_000.0}
+    training = {"adv": {"ours_tokens_per_second": rate, "plain_tokens_per_second": plain}}
+    (tmp_path / "bench-experts.json").write_text(json.dumps({"device": "a", "training": training}))
+    rates = {"ours 64": plain, "ours 256": rate, "plain float32": plain}
+    row = {"windows": [1, 2], "paper": 236_065, "tokens_per_second": rates}
+    (tmp_path / "bench-imitators.json").write_text(json.dumps({"device": "a", "rows": [row]}))
+    table = speed_table(tmp_path)
+    told = "2,000,000 (1,900,000 to 2,100,000) | 500,000 (400,000 to 600,000) | 4.0"
+    assert f"| adv-lm-lstm | {told} | 13,791 |" in table
+    assert f"| c = 1, 2 | {told} | 236,065 |" in table
+    (tmp_path / "bench-experts.json").write_text("[]")
+    with pytest.raises(InputError, match=r"bench-experts\.json is no result of a bench"):
+        speed_table(tmp_path)
+
+
+def test_without_a_bench_there_is_no_table_of_speed(tmp_path: Path) -> None:
+    assert speed_table(tmp_path) == ""

@@ -47,6 +47,11 @@ def bench_imitators(
         )
     figures["experts"] = _experts(device, repeats)
     figures["floor"] = {tokens: floor(config, device, tokens) for tokens in budgets}
+    figures["bandwidth"] = bandwidth(device, repeats)
+    for tokens, found in figures["floor"].items():  # of the config's own windows
+        (row,) = [row for row in figures["rows"] if tuple(row["windows"]) == tuple(config.windows)]
+        rate = row["tokens_per_second"][f"ours {tokens}"]["median"]
+        found["share_reached"] = rate * found["bytes_per_token"] / figures["bandwidth"]["median"]
     return figures
 
 
@@ -88,21 +93,35 @@ def plain_step(
 def floor(config: ImitatorsConfig, device: torch.device, tokens: int) -> dict[str, float]:
     """What a token costs at least: bytes that must move, and operations, for the windows of a config.
 
-    A position gathers 2c+1 projected rows of N numbers for each window. The projection itself and its
-    gradients (three products of U distinct pieces) are shared by all positions.
+    A position gathers 2c+1 projected rows of N numbers for each window. On a GPU the way back reads g_j
+    and a bit a channel for each of them, and where in the stream it is; on a CPU it reads rows again.
+    The projection and its gradients (three products of U distinct pieces) are shared by all positions.
     """
     imitators = _imitators(config, device)
     batch, _ = _batch(tokens, imitators.gap, device, 0)
     U, D, N = len(torch.unique(batch.pieces)), config.embedding_dim, config.channels
     slices = sum(2 * c + 1 for c in config.windows)
-    size = 2 if device.type == "cuda" else 4
-    gathered = slices * N * size
+    row, back = (2 * N, N // 8 + 4) if device.type == "cuda" else (4 * N, 4 * N)
     return {
         "distinct_pieces": U,
-        "gathered_bytes_per_token": gathered,
+        "gathered_bytes_per_token": slices * row,
+        "bytes_per_token": slices * row + len(config.windows) * back + slices * (back + 4),
         "operations_per_token": 3 * 2 * U * D * N * slices / tokens + 2 * slices * N,
         "plain_operations_per_token": 3 * 2 * D * N * slices,
     }
+
+
+def bandwidth(device: torch.device, repeats: int) -> dict[str, float]:
+    """Bytes a second that the device's memory reads and writes, by copying far more than caches hold."""
+    count = 2**28 if device.type == "cuda" else 2**25
+    source = torch.ones(count, device=device)
+    target = torch.empty_like(source)
+
+    def copy(number: int) -> None:
+        target.copy_(source)
+
+    timed(copy, 2, device)
+    return spread([2 * 4 * count * 5 / timed(copy, 5, device) for _ in range(repeats)])
 
 
 def _in_turns(

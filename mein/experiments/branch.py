@@ -1,16 +1,14 @@
 """A run that starts where another stands: what they share is linked, not computed again."""
 
-import os
-import shutil
-from pathlib import Path
 from typing import Literal
 
 from mein.config import Config
 from mein.data.corpus import Corpus
+from mein.files import link_or_copy
 from mein.run import identity_of
+from mein.text.store import EXPERT_COLUMN, LABELS
 from mein.training.checkpoint import load_tensors, save_tensors
 from mein.training.folder import RunFolder
-from mein.training.scores import EXPERT_COLUMN
 
 TEXT = ("words.txt", "pieces.model", "vocabularies.json", "labels.json", "prepared.json")
 
@@ -31,26 +29,13 @@ def share(source: RunFolder, target: RunFolder, config: Config, corpus: Corpus, 
     """The same in a folder that the caller holds."""
     target.claim(identity_of(config, corpus), resume=(target / "config.json").exists())
     for path in sorted((source / "encoded").rglob("*.*")):
-        is_word = path.name.endswith(f".{EXPERT_COLUMN}.arrow")
+        is_word = f".{EXPERT_COLUMN}." in path.name or path.name == LABELS
         if shared != "text" or not is_word:
-            _link(path, target / str(path.relative_to(source.path)))
+            link_or_copy(path, target / str(path.relative_to(source.path)))
     for name in [*TEXT, *(["expert.safetensors"] if shared != "text" else [])]:
-        _link(source / name, target / name)
+        link_or_copy(source / name, target / name)
     if shared == "imitators" and not (target / "imitators.safetensors").exists():
         tensors, facts = load_tensors(source / "imitators.safetensors")
         if not config.mixture.centers_evidence:
             tensors["offset"].zero_()
         save_tensors(target / "imitators.safetensors", tensors, facts)
-
-
-def _link(source: Path, target: Path) -> None:
-    """The same file under another name, or a copy where the disk knows no links; whole or not there."""
-    if target.exists() or source.name.startswith("."):
-        return
-    target.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        os.link(source, target)
-    except OSError:
-        temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-        shutil.copyfile(source, temporary)
-        temporary.replace(target)

@@ -13,6 +13,7 @@ from mein.experiments.cells import EXPERTS, Cell, more_data, results, windows
 from mein.experiments.column import MAIN, Experiment, run_column, run_name
 from mein.experiments.figures import more_data_figure, windows_figure
 from mein.experiments.lines import missing, read_lines
+from mein.experiments.speed import speed_table
 from mein.experiments.tables import results_page
 from mein.files import write_atomically
 from mein.progress import Terminal
@@ -75,7 +76,8 @@ def write_pages(folder: Path, page: Path) -> None:
                 path = page.with_name(f"{page.stem}-{name}-{dataset}.svg")
                 write_atomically(path, figure.encode("utf-8"))
                 shown.append(f"![{name.replace('-', ' ')}, {dataset}]({path.name})")
-    text = "\n".join([results_page(lines), *shown]).strip() + "\n"
+    parts = [results_page(lines), speed_table(folder), "\n".join(shown)]
+    text = "\n\n".join(part.strip() for part in parts if part) + "\n"
     write_atomically(page, text.encode("utf-8"))
     say(open_console(), f"Wrote {page}.")
 
