@@ -17,7 +17,10 @@ def data(
     out: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Where the Parquet files go; else data/NAME.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Of random splits: rotten, elec, rcv1.")] = 0,
+    more: Annotated[
+        list[str], typer.Option(metavar="FILE", help="Further raw text; may be given again.")
+    ] = [],  # noqa: B006 - typer reads the default and never changes it
+    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Of random splits, as rotten has.")] = 0,
     any_counts: Annotated[
         bool, typer.Option("--any-counts", help="Take a source whose counts are not the published ones.")
     ] = False,
@@ -31,4 +34,4 @@ def data(
     if name is None:
         list_benchmarks()
     else:
-        prepare_benchmark(name, source, out, seed, any_counts)
+        prepare_benchmark(name, source, out, seed, any_counts, more)

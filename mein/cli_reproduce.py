@@ -30,13 +30,12 @@ def reproduce(
 ) -> None:
     """Run the paper's experiments: our numbers beside its own."""
     from mein.config import parse_overrides
-    from mein.shell.reproduce import Request, write_pages
-    from mein.shell.reproduce import reproduce as run_missing
+    from mein.shell import reproduce as shell
 
     if page is not None:
-        write_pages(results, page)
+        shell.write_pages(results, page)
         return
-    request = Request(
+    request = shell.Request(
         grid=grid,
         datasets=tuple(datasets.split(",")),
         experts=tuple(experts.split(",")),
@@ -49,4 +48,4 @@ def reproduce(
         only=only,
         arguments=tuple(sys.argv[2:]),
     )
-    run_missing(request, jobs)
+    shell.reproduce(request, jobs)

@@ -39,7 +39,7 @@ def read_labeled(config: Config, corpus: Corpus) -> LabeledTexts:
     """Read the labels, check them, and keep some of them for choosing."""
     name = corpus.names.get("labeled", "the labelled documents")
     texts, values = read_all(corpus.labeled)
-    labels = Labels.from_values(values, name)
+    labels = Labels.from_values(values, name, has_dev=corpus.dev is not None)
     ids = labels.encode(values, name)
     if corpus.dev is not None:
         train_rows = np.arange(len(ids))

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from mein.cli_data import data
 from mein.data.benchmarks import BENCHMARKS, Row, find_benchmark, prepare
+from mein.data.benchmarks.benchmark import with_dev
 from mein.data.benchmarks.rcv1 import LEVEL_2, single_topic
 from mein.data.splits import dev_size
 from mein.errors import InputError
@@ -134,17 +135,34 @@ def test_elec_refuses_texts_without_categories(tmp_path: Path) -> None:
 
 def test_electronics_is_json_lines_and_not_elec(tmp_path: Path) -> None:
     for name, line in {
-        "train": '{"text": "good", "label": 1, "product": "B1"}\n{"text": "bad", "label": 0}',
+        "train": '{"text": "good", "label": 1, "product": "B1"}\n{"text": "bad", "label": 0}\n' * 10,
         "test": '{"text": "fine", "label": 1}',
         "unlabeled": '{"text": "raw", "category": "TVs"}',
     }.items():
         put(tmp_path, f"{name}.jsonl.xz", lzma.compress(line.encode()))
     found = rows("electronics", tmp_path)
-    assert part(found, "train") == [("good", "pos"), ("bad", "neg")]
+    assert sorted(part(found, "train")) == [("bad", "neg")] * 9 + [("good", "pos")] * 9
+    assert sorted(part(found, "dev")) == [("bad", "neg"), ("good", "pos")]
     assert part(found, "test") == [("fine", "pos")]
     assert part(found, "unlabeled") == [("raw", None)]
     put(tmp_path, "test.jsonl", b'{"text": "neutral", "label": 2}')
     refuses(lambda: rows("electronics", tmp_path), "has the class 2, which is none of the 2 published")
+
+
+# A tenth for dev.
+
+
+def test_dev_takes_a_tenth_and_leaves_every_class_one_to_train_on() -> None:
+    sizes = {"earn": 70, "acq": 23, "trade": 4, "jet": 1, "tea": 1, "nickel": 1}
+    labeled = [Row("train", f"{name} {n}", name) for name, size in sizes.items() for n in range(size)]
+    others = [Row("test", "t", "tea"), Row("unlabeled", "u")]
+    for seed in range(20):
+        found = list(with_dev([*others, *labeled], seed, "here"))
+        assert found[:2] == others
+        assert Counter((row.text, row.label) for row in found[2:]) == Counter(row[1:] for row in labeled)
+        assert Counter(row.part for row in found[2:]) == {"train": 90, "dev": 10}
+        assert {label for _, label in part(found, "train")} == set(sizes)
+    assert list(with_dev(labeled, 0, "")) == list(with_dev(labeled, 0, "")) != list(with_dev(labeled, 1, ""))
 
 
 # Rotten Tomatoes.
@@ -273,7 +291,7 @@ def test_r52_from_json_lines_names_its_classes(tmp_path: Path) -> None:
     put(tmp_path, "r52-classes.json", b'["acq", "earn"]')
     put(tmp_path, "r52-train.jsonl.xz", lzma.compress(b'{"text": "a", "label": 1, "id": "1"}'))
     put(tmp_path, "r52-unlabeled.jsonl.xz", lzma.compress(b'{"text": "c", "id": "2"}'))
-    assert rows("r52", tmp_path) == [Row("train", "a", "earn"), Row("unlabeled", "c")]
+    assert rows("r52", tmp_path) == [Row("unlabeled", "c"), Row("train", "a", "earn")]
     put(tmp_path, "r52-classes.json", b"{}")
     refuses(lambda: rows("r52", tmp_path), "holds no r52-classes.json with a list of names")
 
@@ -398,6 +416,56 @@ def test_half_a_surrogate_pair_becomes_a_question_mark(tmp_path: Path) -> None:
     assert read(tmp_path / "out" / "unlabeled.parquet", labeled=False)[0] == ["a ? b"]
 
 
+def test_further_raw_text_follows_the_set_s_own_less_what_is_labelled(tmp_path: Path) -> None:
+    folder, out = imdb_folder(tmp_path), tmp_path / "out"
+    own = [text for text, _ in part(rows("imdb", folder), "unlabeled")]
+    tested = part(rows("imdb", folder), "test")[0][0]
+    lines = [{"text": text} for text in ("One more.", tested.upper(), own[0])]
+    first = put(tmp_path, "more.jsonl", "".join(json.dumps(line) + "\n" for line in lines).encode())
+    second = put(tmp_path, "more.csv.gz", gzip.compress(b"text,label\nAnother.,pos\n"))
+    more = [str(first), str(second)]
+    prepared = prepare(find_benchmark("imdb"), folder, out, any_counts=True, more=more)
+    assert read(out / "unlabeled.parquet", labeled=False)[0] == [*own, "One more.", own[0], "Another."]
+    assert prepared.counts["unlabeled"] == len(own) + 3
+    assert json.loads((out / "data.json").read_text(encoding="utf-8"))["more"] == more
+
+
+def test_further_raw_text_does_not_make_up_for_missing_documents(tmp_path: Path) -> None:
+    source = put(tmp_path, "unlabeled.jsonl", b'{"text": "a"}\n')
+    more = put(tmp_path, "more.txt", b"b\n" * 99_999)
+    refuses(
+        lambda: prepare(find_benchmark("imdb-extra"), source, tmp_path / "out", more=[str(more)]),
+        r"\(1 unlabeled instead of 100,000\)",
+    )
+    refuses(
+        lambda: prepare(find_benchmark("imdb-extra"), tmp_path / "none", tmp_path / "out", more=["none.txt"]),
+        "none.txt does not exist; check the path",
+    )
+
+
+def test_further_text_for_rotten_becomes_snippets_that_all_seeds_share(tmp_path: Path) -> None:
+    source = rotten_folder(tmp_path / "rotten")
+    known = 'Pos: "snippet" 7!'
+    text = f"A fine film, really.<br />Too short.\nThe POS snippet 7, was it? {known}"
+    reviews = [text, "Neg: caf\xe9 snippet... two of them.", "pos snippet 7 . or not"]
+    more = put(tmp_path, "more.jsonl", "".join(json.dumps({"text": t}) + "\n" for t in reviews).encode())
+    texts = []
+    for seed in range(2):
+        out = tmp_path / f"seed-{seed}"
+        code, shown, _ = run(
+            "rotten", "--source", source, "--out", out, "--seed", seed, "--any-counts", "--more", more
+        )
+        assert code == 0, shown
+        texts.append(read(out / "unlabeled.parquet", labeled=False)[0])
+    assert texts[0] == texts[1]
+    assert sorted(texts[0]) == [
+        "a fine film , really .",
+        "neg : caf\xe9 snippet . . . two of them .",
+        "pos snippet 7 . or not",
+        "the pos snippet 7 , was it ?",
+    ]
+
+
 def test_an_unknown_name_is_refused_with_the_nearest() -> None:
     refuses(lambda: find_benchmark("idmb"), "There is no benchmark 'idmb'; did you mean imdb?")
     refuses(lambda: find_benchmark("zzz"), "There is no benchmark 'zzz'; there are imdb, imdb-extra, elec")
@@ -462,7 +530,7 @@ def test_the_command_says_where_to_get_what_it_cannot_fetch() -> None:
     ("name", "folder", "counts"),
     [
         ("rotten", "rotten", {"train": 8_636, "dev": 960, "test": 1_066}),
-        ("r52", "reuters21578", {"train": 6_532, "test": 2_568, "unlabeled": 10_784}),
+        ("r52", "reuters21578", {"train": 5_878, "dev": 654, "test": 2_568, "unlabeled": 10_784}),
         pytest.param(
             "imdb",
             "imdb/aclImdb_v1.tar.xz",
@@ -472,7 +540,7 @@ def test_the_command_says_where_to_get_what_it_cannot_fetch() -> None:
         pytest.param(
             "electronics",
             "electronics",
-            {"train": 25_000, "test": 25_000, "unlabeled": 200_000},
+            {"train": 22_500, "dev": 2_500, "test": 25_000, "unlabeled": 200_000},
             marks=pytest.mark.slow,
         ),
         pytest.param("imdb-extra", "imdb-extra", {"unlabeled": 100_000}, marks=pytest.mark.slow),
@@ -484,6 +552,6 @@ def test_the_real_sets_have_the_published_counts(
     prepared = prepare(find_benchmark(name), REAL / folder, tmp_path)
     assert prepared.counts == counts
     classes = find_benchmark(name).classes
-    assert {len(found) for found in prepared.classes.values()} <= {classes, 0}
+    assert {len(prepared.classes[part]) for part in prepared.counts if part != "dev"} <= {classes, 0}
     for part_name, count in counts.items():
         assert pq.read_metadata(tmp_path / f"{part_name}.parquet").num_rows == count

@@ -158,7 +158,7 @@ def _label_problems(parts: dict[str, Part]) -> list[str]:
     problems = []
     counts = parts["labeled"].class_counts
     try:
-        Labels.from_counts(counts, counts, parts["labeled"].source)
+        Labels.from_counts(counts, counts, parts["labeled"].source, has_dev="dev" in parts)
     except InputError as error:
         problems.append(str(error))
     for name in ("dev", "test"):

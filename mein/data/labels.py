@@ -27,18 +27,23 @@ class Labels:
     classes: tuple[Label, ...]
 
     @classmethod
-    def from_values(cls, values: Iterable[object], source: str) -> "Labels":
-        """The classes of the training labels, each seen at least twice, at least two of them."""
+    def from_values(cls, values: Iterable[object], source: str, has_dev: bool = False) -> "Labels":
+        """The classes of the training labels, at least two; each seen twice, so that dev can have one.
+
+        Where dev is given apart, once is enough.
+        """
         counts: Counter[str] = Counter()
         first: dict[str, Label] = {}
         for value in values:
             label = plain_label(value, source)
             counts[str(label)] += 1
             first.setdefault(str(label), label)
-        return cls.from_counts(counts, first.values(), source)
+        return cls.from_counts(counts, first.values(), source, has_dev)
 
     @classmethod
-    def from_counts(cls, counts: Mapping[str, int], classes: Iterable[Label], source: str) -> "Labels":
+    def from_counts(
+        cls, counts: Mapping[str, int], classes: Iterable[Label], source: str, has_dev: bool = False
+    ) -> "Labels":
         """These classes, given the number of documents of each by its name."""
         if not counts:
             raise InputError(f"{source} holds no labels; give it labelled documents.")
@@ -49,7 +54,7 @@ class Labels:
                 "add documents of at least one other class."
             )
         lonely = [name for name, count in counts.items() if count == 1]
-        if lonely:
+        if lonely and not has_dev:
             raise InputError(
                 f"{source} holds one example of {listed(sorted(lonely))}; add examples or drop the class."
             )

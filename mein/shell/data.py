@@ -1,6 +1,6 @@
 """mein data: the benchmarks, fetched where that is free, checked, and made ready as Parquet."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -31,16 +31,22 @@ def list_benchmarks() -> None:
 
 
 def prepare_benchmark(
-    name: str, source: Path | None, out: Path | None, seed: int = 0, any_counts: bool = False
+    name: str,
+    source: Path | None,
+    out: Path | None,
+    seed: int = 0,
+    any_counts: bool = False,
+    more: Sequence[str] = (),
 ) -> Prepared:
     """Write the parts of a benchmark as Parquet into a folder, and print what they hold."""
     console = open_console()
     benchmark = find_benchmark(name)
     source = fetch_benchmark(benchmark, console) if source is None else source
     out = Path("data") / name if out is None else out
+    total = None if more else sum(benchmark.counts.values()) or None
     terminal = Terminal(console)
-    with terminal.task(f"Reading {name}", sum(benchmark.counts.values()) or None) as task:
-        prepared = prepare(benchmark, source, out, seed, any_counts, task.advance)
+    with terminal.task(f"Reading {name}", total) as task:
+        prepared = prepare(benchmark, source, out, seed, any_counts, task.advance, more)
     console.print(_summary(benchmark, prepared), "")
     say(console, f"Written to {out}. Terms: {benchmark.license}.")
     return prepared

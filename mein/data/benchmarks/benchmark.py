@@ -6,13 +6,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from mein.data.bounded import bounded_lines
 from mein.data.download import Download
 from mein.data.labels import Label
-from mein.data.splits import dev_size
+from mein.data.splits import split_dev
 from mein.data.unpack import Member
 from mein.errors import InputError
-from mein.seeds import numpy_generator
 
 PARTS = ("train", "dev", "test", "unlabeled")
 NEGATIVE, POSITIVE = "neg", "pos"
@@ -44,6 +45,8 @@ class Benchmark:
     """How many classes it has; None where it is raw text."""
     downloads: tuple[Download, ...] = ()
     """Official homes that give the files to anybody; empty where there is none."""
+    dress: Callable[[Iterable[str]], Iterable[str]] = iter
+    """What makes further raw text look like the set's own."""
 
 
 def check_held(size: int, where: object) -> None:
@@ -64,12 +67,25 @@ def held_lines(member: Member) -> list[str]:
     return lines
 
 
-def with_dev(rows: Sequence[Row], seed: int, name: str) -> Iterator[Row]:
-    """Rows of the training part with a random tenth of them turned into dev: floor(0.9 n) stay."""
-    size = dev_size(len(rows), 0.1)
-    chosen = set(numpy_generator(seed, name, "dev").permutation(len(rows))[:size].tolist())
-    for place, row in enumerate(rows):
-        yield row._replace(part="dev") if place in chosen else row
+def with_dev(rows: Iterable[Row], seed: int, source: object) -> Iterator[Row]:
+    """The rows with a random tenth of the training part turned into dev: floor(0.9 n) stay.
+
+    Each class is parted in proportion and keeps a document to train on. Training rows are held and
+    come last; the others stream by.
+    """
+    train: list[Row] = []
+    size = 0
+    for row in rows:
+        if row.part == "train":
+            train.append(row)
+            size += len(row.text)
+            check_held(size, source)
+        else:
+            yield row
+    _, ids = np.unique([str(row.label) for row in train], return_inverse=True)
+    _, dev = split_dev(ids, 0.1, seed)
+    chosen = set(dev.tolist())
+    yield from (row._replace(part="dev") if place in chosen else row for place, row in enumerate(train))
 
 
 def decoded(content: bytes, where: str) -> str:

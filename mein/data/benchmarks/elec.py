@@ -28,6 +28,10 @@ CATEGORIES = {"1": NEGATIVE, "2": POSITIVE}  # what the .cat files say: 1-2 star
 
 def read_elec(source: Path, seed: int) -> Iterator[Row]:
     """Labelled reviews are held (50,000 of them), the unlabelled ones stream by."""
+    yield from with_dev(_read_elec(source), seed, source)
+
+
+def _read_elec(source: Path) -> Iterator[Row]:
     chosen = _chosen_files(source)
     lines: dict[str, list[str]] = {}
     for member in members(source):
@@ -40,8 +44,7 @@ def read_elec(source: Path, seed: int) -> Iterator[Row]:
         else:
             lines[stem + ending.removesuffix(".tok")] = held_lines(member)
     for stem, part in STEMS.items():
-        rows = list(_labeled(part, lines[f"{stem}.txt"], lines[f"{stem}.cat"], f"{stem} in {source}"))
-        yield from with_dev(rows, seed, "elec") if part == "train" else rows
+        yield from _labeled(part, lines[f"{stem}.txt"], lines[f"{stem}.cat"], f"{stem} in {source}")
 
 
 def _chosen_files(source: Path) -> set[str]:
@@ -79,6 +82,10 @@ def _labeled(part: str, texts: list[str], categories: list[str], where: str) -> 
 
 def read_electronics(source: Path, seed: int) -> Iterator[Row]:
     """train, test and unlabeled.jsonl; products of the test part are in neither of the others."""
+    yield from with_dev(_read_electronics(source), seed, source)
+
+
+def _read_electronics(source: Path) -> Iterator[Row]:
     found = set()
     for member in members(source):
         part = member.name.rpartition("/")[2].removesuffix(".jsonl")
@@ -114,6 +121,6 @@ ELECTRONICS = Benchmark(
     where="a folder with train, test and unlabeled.jsonl.xz (text, label 0 or 1), made to Elec's recipe",
     license="research use; the reviews belong to their authors",
     read=read_electronics,
-    counts={"train": 25_000, "test": 25_000, "unlabeled": 200_000},
+    counts={"train": 22_500, "dev": 2_500, "test": 25_000, "unlabeled": 200_000},
     classes=2,
 )

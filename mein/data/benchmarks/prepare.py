@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +11,9 @@ from typing import Any
 import pyarrow as pa
 
 from mein.data.benchmarks.benchmark import PARTS, Benchmark, Row
+from mein.data.files import find_files
+from mein.data.readers import ColumnsConfig, read_documents
+from mein.data.splits import fingerprint, word_string
 from mein.data.writers import Writer, open_writer
 from mein.errors import InputError
 from mein.files import write_atomically
@@ -36,26 +39,42 @@ def prepare(
     seed: int = 0,
     any_counts: bool = False,
     on_rows: OnRows = lambda count: None,
+    more: Sequence[str] = (),
 ) -> Prepared:
-    """Write the parts; with counts other than the published ones nothing is written, unless allowed."""
+    """Write the parts, and the texts of more files after the raw ones.
+
+    With counts other than the published ones nothing is written, unless allowed.
+    """
     _refuse_other(benchmark, out)
+    find_files(more)  # what is missing is told before anything is read
     out.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
-        parts = {part: _Part(part, out) for part in PARTS}
+        parts = {part: _Part(part, out, stack, on_rows) for part in PARTS}
+        labeled: set[int] = set()
         for row in benchmark.read(source, seed):
-            part = parts[row.part]
-            part.rows.append(row)
-            part.characters += len(row.text)
-            if part.characters >= GROUP_CHARACTERS or len(part.rows) >= GROUP_ROWS:
-                on_rows(part.flush(stack))
+            parts[row.part].add(row)
+            if more and row.part != "unlabeled":
+                labeled.add(fingerprint(word_string(row.text)))
+        if not any_counts:
+            check_counts(benchmark, {name: part.count for name, part in parts.items()}, source)
+        for text in _further(benchmark, more, labeled):
+            parts["unlabeled"].add(Row("unlabeled", text))
         for part in parts.values():
-            on_rows(part.flush(stack))
+            part.flush()
         counts = {name: part.count for name, part in parts.items() if part.count}
         prepared = Prepared(counts, {name: dict(sorted(parts[name].classes.items())) for name in counts})
-        if not any_counts:
-            check_counts(benchmark, counts, source)
-    _write_record(benchmark, out, seed, prepared)
+    _write_record(benchmark, out, seed, more, prepared)
     return prepared
+
+
+def _further(benchmark: Benchmark, more: Sequence[str], labeled: set[int]) -> Iterator[str]:
+    """The texts of more files in the set's own dress, less those with the words of a labelled one."""
+    if not more:
+        return
+    chunks = read_documents(more, ColumnsConfig(), labeled=False)
+    for text in benchmark.dress(text for chunk in chunks for text in chunk.texts):
+        if fingerprint(word_string(text)) not in labeled:
+            yield text
 
 
 def check_counts(benchmark: Benchmark, counts: dict[str, int], source: Path) -> None:
@@ -74,30 +93,37 @@ def check_counts(benchmark: Benchmark, counts: dict[str, int], source: Path) -> 
 class _Part:
     """The rows of a part that wait to be written, and the file that they go to."""
 
-    def __init__(self, name: str, out: Path) -> None:
+    def __init__(self, name: str, out: Path, stack: ExitStack, on_rows: OnRows) -> None:
         self.name, self.path = name, out / f"{name}.parquet"
+        self.stack, self.on_rows = stack, on_rows
         self.rows: list[Row] = []
         self.characters = 0
         self.count = 0
         self.classes: Counter[str] = Counter()
         self.writer: Writer | None = None
 
-    def flush(self, stack: ExitStack) -> int:
+    def add(self, row: Row) -> None:
+        """Take one more row."""
+        self.rows.append(row)
+        self.count += 1
+        self.characters += len(row.text)
+        if self.characters >= GROUP_CHARACTERS or len(self.rows) >= GROUP_ROWS:
+            self.flush()
+
+    def flush(self) -> None:
         """Write what waits; a part without documents gets no file."""
-        written = len(self.rows)
-        if not written:
-            return 0
+        if not self.rows:
+            return
         if self.writer is None:
-            self.writer = stack.enter_context(open_writer(self.path))
+            self.writer = self.stack.enter_context(open_writer(self.path))
         columns: dict[str, Any] = {"text": _strings([row.text for row in self.rows])}
         if self.name != "unlabeled":
             labels = [str(row.label) for row in self.rows]
             self.classes.update(labels)
             columns["label"] = pa.array(labels, pa.string())
         self.writer.write(pa.table(columns))
-        self.count += written
+        self.on_rows(len(self.rows))
         self.rows, self.characters = [], 0
-        return written
 
 
 def _strings(texts: list[str]) -> pa.Array:
@@ -121,9 +147,17 @@ def _refuse_other(benchmark: Benchmark, out: Path) -> None:
         raise InputError(f"{out} holds {held}, not {benchmark.name}; choose another folder with --out.")
 
 
-def _write_record(benchmark: Benchmark, out: Path, seed: int, prepared: Prepared) -> None:
+def _write_record(
+    benchmark: Benchmark, out: Path, seed: int, more: Sequence[str], prepared: Prepared
+) -> None:
     for part in PARTS:
         if part not in prepared.counts:
             (out / f"{part}.parquet").unlink(missing_ok=True)
-    record = {"name": benchmark.name, "license": benchmark.license, "seed": seed, "counts": prepared.counts}
+    record = {
+        "name": benchmark.name,
+        "license": benchmark.license,
+        "seed": seed,
+        "more": list(more),
+        "counts": prepared.counts,
+    }
     write_atomically(out / RECORD, (json.dumps(record, indent=1) + "\n").encode("utf-8"))

@@ -42,8 +42,11 @@ def single_topic(codes: Iterable[str]) -> str | None:
 
 def read_rcv1(source: Path, seed: int) -> Iterator[Row]:
     """Reuters' XML, in zips of a day or unpacked, parted by date."""
-    train: list[Row] = []
-    size, is_empty = 0, True
+    yield from with_dev(_read_rcv1(source), seed, source)
+
+
+def _read_rcv1(source: Path) -> Iterator[Row]:
+    is_empty = True
     for member in members(source):
         if not member.name.endswith(".xml"):
             continue
@@ -54,12 +57,9 @@ def read_rcv1(source: Path, seed: int) -> Iterator[Row]:
         elif topic is not None and _is_in(date, TEST):
             yield Row("test", text, topic)
         elif topic is not None and _is_in(date, TRAIN):
-            train.append(Row("train", text, topic))
-            size += len(text)
-            check_held(size, source)
+            yield Row("train", text, topic)
     if is_empty:
         raise not_found(source, ["file such as 2286newsML.xml"])
-    yield from with_dev(train, seed, "rcv1")
 
 
 def _is_in(date: str, days: tuple[str, str]) -> bool:
@@ -87,9 +87,12 @@ def _story(member: Member) -> tuple[str, str, str | None]:
 
 def read_tokens(source: Path, seed: int) -> Iterator[Row]:
     """The LYRL2004 split: its training file to train, its four test files to test, the rest is raw."""
+    yield from with_dev(_read_tokens(source), seed, source)
+
+
+def _read_tokens(source: Path) -> Iterator[Row]:
     topics = _topics(source)
-    train: list[Row] = []
-    size, found = 0, set()
+    found = set()
     for member in members(source):
         match = TOKENS.fullmatch(member.name)
         if match is None:
@@ -97,16 +100,9 @@ def read_tokens(source: Path, seed: int) -> Iterator[Row]:
         found.add(match[1])
         for number, text in _documents(member):
             topic = topics.get(number)
-            row = Row("unlabeled", text) if topic is None else Row(match[1], text, topic)
-            if row.part == "train":
-                train.append(row)
-                size += len(text)
-                check_held(size, source)
-            else:
-                yield row
+            yield Row("unlabeled", text) if topic is None else Row(match[1], text, topic)
     if found != {"train", "test"}:
         raise not_found(source, ["lyrl2004_tokens_train.dat", "lyrl2004_tokens_test_pt0.dat"])
-    yield from with_dev(train, seed, "rcv1")
 
 
 def _topics(source: Path) -> dict[int, str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from mein.data.benchmarks.benchmark import Benchmark, Row, json_rows, label_of, not_found
+from mein.data.benchmarks.benchmark import Benchmark, Row, json_rows, label_of, not_found, with_dev
 from mein.data.bounded import read_whole
 from mein.data.download import Download
 from mein.data.unpack import members
@@ -34,9 +34,9 @@ def read_r52(source: Path, seed: int) -> Iterator[Row]:
     """Whichever layout the source has."""
     names = [member.name for member in members(source)]
     if any(SGM.fullmatch(name) for name in names):
-        yield from _read_sgm(source)
+        yield from with_dev(_read_sgm(source), seed, source)
     elif any(JSONL.fullmatch(name) for name in names):
-        yield from _read_jsonl(source)
+        yield from with_dev(_read_jsonl(source), seed, source)
     else:
         raise not_found(source, ["reut2-000.sgm", "r52-train.jsonl"])
 
@@ -109,7 +109,7 @@ R52 = Benchmark(
     where="the UCI machine learning repository: Reuters-21578 text categorization collection",
     license="free for research; Reuters and Carnegie Group hold the copyright",
     read=read_r52,
-    counts={"train": 6_532, "test": 2_568},
+    counts={"train": 5_878, "dev": 654, "test": 2_568},
     classes=52,
     downloads=(
         Download(

@@ -12,6 +12,7 @@ from mein.data.benchmarks.benchmark import (
     not_found,
     with_dev,
 )
+from mein.data.benchmarks.snippets import snippets
 from mein.data.download import Download
 from mein.data.unpack import members
 from mein.seeds import numpy_generator
@@ -31,8 +32,8 @@ def read_rotten(source: Path, seed: int) -> Iterator[Row]:
     rows = [Row("train", text, label) for name, label in FILES.items() for text in texts[name]]
     order = numpy_generator(seed, "rotten", "test").permutation(len(rows))
     in_test = set(order[: len(rows) // 10].tolist())
-    yield from with_dev([row for place, row in enumerate(rows) if place not in in_test], seed, "rotten")
-    yield from (row._replace(part="test") for place, row in enumerate(rows) if place in in_test)
+    parted = (row._replace(part="test") if place in in_test else row for place, row in enumerate(rows))
+    yield from with_dev(parted, seed, source)
 
 
 ROTTEN = Benchmark(
@@ -44,4 +45,5 @@ ROTTEN = Benchmark(
     counts={"train": 8_636, "dev": 960, "test": 1_066},
     classes=2,
     downloads=(Download("https://www.cs.cornell.edu/people/pabo/movie-review-data/rt-polaritydata.tar.gz"),),
+    dress=snippets,
 )
