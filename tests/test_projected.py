@@ -16,7 +16,13 @@ from torch import Tensor
 
 from mein.imitators import projected, windows
 from mein.imitators.projected import Precision, Tabulated, projected_log_probs, projected_loss
-from mein.imitators.reference import Imitators, ImitatorsConfig, average_windows, imitation_loss
+from mein.imitators.reference import (
+    EMBEDDING_SPREAD,
+    Imitators,
+    ImitatorsConfig,
+    average_windows,
+    imitation_loss,
+)
 from mein.imitators.stream import read_stream
 from mein.text.batches import PieceBatch, pack_pieces
 from mein.text.ragged import Ragged
@@ -28,10 +34,13 @@ DOCUMENTS = [[3, 1, 4, 1, 5, 9, 2, 6], [], [5], [3, 5], [8] * 12, [9, 7, 9, 3, 2
 def build(
     windows: Sequence[int] = (1, 2, 3, 4), classes: int = 2, pieces: int = 11, **sizes: Any
 ) -> Imitators:
-    """Imitators in float64, the same each time."""
+    """Imitators in float64, the same each time, with embeddings of a trained network's size."""
     config = ImitatorsConfig(windows=tuple(windows), **{"embedding_dim": 5, "channels": 12} | sizes)
     torch.manual_seed(0)
-    return Imitators(config, pieces, classes).double()
+    imitators = Imitators(config, pieces, classes).double()
+    for table in imitators.embeddings.parameters():
+        table.detach().div_(EMBEDDING_SPREAD)
+    return imitators
 
 
 def pack(documents: Sequence[Sequence[int]], gap: int) -> PieceBatch:

@@ -19,7 +19,7 @@ from mein.text.store import Store
 from mein.training.folder import RunFolder
 from mein.training.loop import fetched, take_step
 from mein.training.scores import EXPERT_COLUMN, imitation_scores
-from mein.training.stages import ImitationConfig, imitation_stage
+from mein.training.stages import ImitationConfig, imitation_stage, suited
 from mein.training.standing import Stage, Standing
 
 PLAIN = ImitationConfig(epochs=1, batch_documents=32, falls_to_zero=False, learning_rate=1e-3)
@@ -67,7 +67,7 @@ def _ours(
 ) -> dict[str, Any]:
     """Our loop with the run's settings, stopped when the held-out KL is down to the goal."""
     imitators = _imitators(folder, config, device)
-    settings = config.imitator_training
+    settings = suited(config.imitator_training, unlabeled)
     stage = imitation_stage(imitators, unlabeled, held_out, settings, config.seed)
     optimizer = torch.optim.Adam(imitators.parameters(), lr=settings.learning_rate, fused=True)
     steps_an_epoch = sum(1 for _ in stage.plan(0))

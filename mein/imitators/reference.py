@@ -1,5 +1,6 @@
 """The imitators' equations, plainly: the truth that faster paths are tested against."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import torch
@@ -8,6 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mein.settings import Settings
+
+EMBEDDING_SPREAD = 0.1  # standard deviation of embeddings at the start
 
 
 class ImitatorsConfig(Settings):
@@ -45,11 +48,30 @@ class Imitators(nn.Module):
         self.offset: Tensor
         self.register_buffer("offset", torch.zeros(len(self.windows), classes))
         """The mean alpha over unlabelled text, where the mixture is to see alpha relative to it."""
+        self._initialize()
+
+    @torch.no_grad()
+    def _initialize(self) -> None:
+        """Embeddings N(0, 0.1): from PyTorch's N(0, 1) Adam's small steps hardly move (docs/log.md)."""
+        for table in self.embeddings.parameters():
+            table.mul_(EMBEDDING_SPREAD)
 
     @property
     def gap(self) -> int:
         """How many zeros must lie between documents of a stream, so that no window sees two."""
         return max(self.windows, default=0)
+
+    def only(self, places: Sequence[int]) -> "Imitators":
+        """Some of the imitators, as a network of its own that has the very same parameters."""
+        some = Imitators.__new__(Imitators)
+        nn.Module.__init__(some)
+        some.windows, some.leaky_slope = tuple(self.windows[i] for i in places), self.leaky_slope
+        tables = [0] if len(self.embeddings) == 1 else places
+        some.embeddings = nn.ModuleList(self.embeddings[i] for i in tables)
+        some.convolutions = nn.ModuleList(self.convolutions[i] for i in places)
+        some.outputs = nn.ModuleList(self.outputs[i] for i in places)
+        some.register_buffer("offset", self.offset[list(places)])
+        return some
 
     def forward(self, pieces: Tensor) -> Tensor:
         """log p_ij (I, S, Y) at every position of a packed stream of pieces (S,)."""

@@ -8,9 +8,8 @@ from torch.nn import functional
 from mein.imitators.reference import Imitators, average_windows, imitation_loss
 from mein.inference import batch_tokens, device_of, imitator_alpha, window_log_probs_of
 from mein.text.batches import by_tokens, pack_pieces
+from mein.text.store import EXPERT_COLUMN as EXPERT_COLUMN
 from mein.text.store import Store
-
-EXPERT_COLUMN = "expert"  # p(y | X, Theta'), beside each shard of the unlabelled store
 
 
 def supervised_scores(logits: Tensor, labels: np.ndarray) -> dict[str, float]:
@@ -34,9 +33,10 @@ def center_evidence(imitators: Imitators, held_out: Store) -> None:
 def imitation_scores(imitators: Imitators, held_out: Store) -> dict[str, float]:
     """How well the imitators follow the expert on text that they did not learn from.
 
-    document_loss: the cross-entropy of softmax(s sum_i alpha_i), centred, against the expert, at the
-    best scale s: whether alpha ranks documents as the expert does, which is what the mixture uses.
     kl: the mean over positions and imitators, which is what stage 2 minimises.
+    document_loss: the cross-entropy of softmax(s sum_i alpha_i), centred, against the expert, at the
+    best scale s: whether alpha ranks documents as the expert does. It is least while the imitators know
+    only what the expert knows best, and rises as they learn what he cannot say.
     """
     device = device_of(imitators)
     evidence, targets, kl, positions = [], [], 0.0, 0
@@ -54,7 +54,7 @@ def imitation_scores(imitators: Imitators, held_out: Store) -> dict[str, float]:
             targets.append(p.cpu())
     together = torch.cat(evidence).double()
     loss = _best_scaled_loss(together - together.mean(0), torch.cat(targets).double())
-    return {"document_loss": loss, "kl": kl / max(1, positions)}
+    return {"kl": kl / max(1, positions), "document_loss": loss}
 
 
 def _best_scaled_loss(evidence: Tensor, targets: Tensor) -> float:
