@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from mein import ranks
 from mein.errors import ConfigError
 from mein.experts.base import Expert
 from mein.imitators.projected import Tabulated, projected_log_probs
@@ -21,9 +22,11 @@ GPU_BATCH_TOKENS = 262_144
 
 
 def choose_device(name: str) -> torch.device:
-    """The device with this name; "auto" is a GPU where there is one."""
+    """The device with this name; "auto" is a GPU where there is one. Several processes get one GPU each."""
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and ranks.world() > 1:
+        name = f"cuda:{ranks.local_rank()}"
     try:
         device = torch.device(name)
     except RuntimeError as problem:

@@ -28,7 +28,8 @@ from mein.inference import choose_device
 from mein.judged import write_judged
 from mein.mixture import random_alpha
 from mein.model import Encoded, Model, load_variant, mixed_logits
-from mein.progress import Reporter
+from mein.progress import Reporter, Silence
+from mein.ranks import is_first
 from mein.run import train_run
 from mein.training.folder import RunFolder
 from mein.workspace import Run
@@ -47,14 +48,19 @@ def train_and_judge(
     teacher: Teacher | None = None,
     has_baseline: bool = True,
 ) -> list[Row]:
-    """Train in the folder `path`, then read the test labels, once, and leave the verdict there."""
-    folder = RunFolder(path)
+    """Train in the folder `path`, then read the test labels, once, and leave the verdict there.
+
+    Of several processes only the first speaks and judges; the others return no rows.
+    """
+    folder, reporter = RunFolder(path), reporter if is_first() else Silence()
     with folder.held():
         run = train_run(config, corpus, folder, reporter, resume=resume, controls=controls, teacher=teacher)
+        if not is_first():
+            return []
         part, texts, ids = _judged_part(run)
         with run.timed("judging"):
             baseline = _baseline(run, texts, holds_dev=part == "dev") if has_baseline else {}
-            systems = baseline | log_probs_of_all(folder, config, texts, teacher)
+            systems = baseline | log_probs_of_all(folder, config, part, texts, teacher)
         rows = compare(ids, systems, seed=config.seed)
         if not folder.is_done:
             _write_predictions(folder / "predictions.parquet", ids, systems)
@@ -68,9 +74,9 @@ def train_and_judge(
 
 
 def log_probs_of_all(
-    folder: RunFolder, config: Config, texts: Sequence[str], teacher: Teacher | None = None
+    folder: RunFolder, config: Config, part: str, texts: Sequence[str], teacher: Teacher | None = None
 ) -> dict[str, np.ndarray]:
-    """log p(y | X) (n, Y) of every network of a run, in the order of its table."""
+    """log p(y | X) (n, Y) of every network of a run, in the order of its table, on a part's texts."""
     device = choose_device(config.runtime.device)
     mixture = load_variant(folder, config, "mixture", device, teacher)
     documents = mixture.encode(texts)
@@ -79,7 +85,7 @@ def log_probs_of_all(
     for name, title in VARIANTS.items():
         if (folder / f"{name}.safetensors").exists():
             model = load_variant(folder, config, name, device, teacher)
-            seen = _noise(config, alpha) if name == "random" else alpha
+            seen = _noise(config, alpha, part) if name == "random" else alpha
             found[title] = _log_probs(model, documents, seen)
     if len(alpha):
         together = alpha.astype(np.float64).sum(0)
@@ -113,9 +119,10 @@ def _log_probs(model: Model, documents: Encoded, alpha: np.ndarray) -> np.ndarra
     return model.calibrated(documents, logits, model.temperature)
 
 
-def _noise(config: Config, alpha: np.ndarray) -> np.ndarray:
+def _noise(config: Config, alpha: np.ndarray, part: str) -> np.ndarray:
+    """The random vectors of a part: on dev those that the control was tuned with."""
     I, n, Y = alpha.shape
-    return random_alpha(I, n, Y, config.seed, "test")
+    return random_alpha(I, n, Y, config.seed, part)
 
 
 def as_plain(row: Row) -> dict[str, object]:

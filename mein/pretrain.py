@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from mein import ranks
 from mein.artefacts import load_encoder, restore, seal
 from mein.building import build_language_model, words_of_language_model
 from mein.config import Config
@@ -13,7 +14,7 @@ from mein.data.corpus import Source
 from mein.experts.language_model import LanguageModel
 from mein.inference import choose_device
 from mein.prepare import prepare_raw
-from mein.progress import Reporter
+from mein.progress import Reporter, Silence
 from mein.seeds import derive_seed, numpy_generator
 from mein.text.ragged import Ragged
 from mein.text.store import Store
@@ -34,16 +35,18 @@ def pretrain(
     resume: bool = False,
 ) -> float:
     """Leave a language model of the source's text in a folder; its perplexity on held-out text."""
+    reporter = reporter if ranks.is_first() else Silence()
     with folder.held():
         identity = config.model_dump(mode="json", exclude={"runtime"})
-        folder.claim({"config": identity, "data": {"text": name}}, resume)
-        prepare_raw(config, source, folder, reporter)
+        with ranks.first_goes_ahead():
+            folder.claim({"config": identity, "data": {"text": name}}, resume)
+            prepare_raw(config, source, folder, reporter)
         runtime = Runtime(folder, reporter, config.runtime.checkpoint_seconds)
         stores = [Store.open(folder / f"encoded/{part}") for part in ("unlabeled", "held_out")]
         words = load_encoder(config, folder).words
         device = choose_device(config.runtime.device)
         language_model(config, words, stores[:1], stores[1], runtime, device)
-        if not folder.is_done:
+        if ranks.is_first() and not folder.is_done:
             folder.write_json("labels.json", {"classes": [], "prior": []})
             seal(folder)
         return float(load_tensors(folder / f"{STAGE}.safetensors")[1]["perplexity"])
@@ -66,12 +69,13 @@ def language_model(
         restore(RunFolder(Path(config.expert.language_model)), STAGE, model)
         return model
     path = runtime.folder / f"{STAGE}.safetensors"
-    if not path.exists():
+    if not ranks.exists(path):
         runtime.reporter.say("A language model learns from the text (*: the best epoch so far)")
         train_language_model(model, texts, held_out, config.pretraining, runtime, config.seed)
         save_tensors(path, model.state_dict(), {"perplexity": perplexity(model, held_out)})
+    ranks.barrier()  # the first may still be writing it
     restore(runtime.folder, STAGE, model)
-    (runtime.folder / f"{STAGE}.checkpoint.safetensors").unlink(missing_ok=True)
+    runtime.folder.drop(f"{STAGE}.checkpoint.safetensors")
     return model
 
 

@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
+from mein import ranks
 from mein.artefacts import load_encoder, restore
 from mein.building import (
     build_expert,
@@ -19,21 +20,24 @@ from mein.data.corpus import Corpus
 from mein.data.teacher import Teacher, TeacherTable
 from mein.experts.base import Expert
 from mein.experts.lstm import LSTMExpert
+from mein.files import sha256_of
 from mein.imitators.reference import Imitators
 from mein.inference import choose_device, expert_logits
+from mein.label import label_documents
 from mein.labeled import read_labeled
 from mein.mixture import Gates
 from mein.model import mixed_logits
 from mein.prepare import prepare, refuse_unknown_texts
 from mein.pretrain import held_apart, language_model
 from mein.progress import Reporter
+from mein.text.writing import Spread
 from mein.training.checkpoint import save_tensors
 from mein.training.folder import RunFolder
 from mein.training.gates import fit_gates, held_back
 from mein.training.loop import Runtime
 from mein.training.pretraining import Text
 from mein.training.scores import center_evidence, supervised_scores
-from mein.training.stages import fine_tune, label_documents, train_expert, train_imitators
+from mein.training.stages import fine_tune, train_expert, train_imitators
 from mein.workspace import UNLABELED_PARTS, Run, drawing, evidence, facts, labeled_part, objective_of
 
 CONTROLS = ("closed", "random")
@@ -51,22 +55,37 @@ def train_run(
     teacher: Teacher | None = None,
 ) -> Run:
     """Algorithm 1 in a folder that the caller holds; with `resume`, go on where a killed run stood."""
+    run = prepared_run(config, corpus, folder, reporter, resume=resume, teacher=teacher)
+    expert = learned_expert(run)  # line 1
+    imitators = learned_imitators(run, expert)  # line 2
+    tune_mixture_and_controls(run, imitators, controls)  # line 3
+    return run
+
+
+def prepared_run(
+    config: Config,
+    corpus: Corpus,
+    folder: RunFolder,
+    reporter: Reporter,
+    *,
+    resume: bool = False,
+    teacher: Teacher | None = None,
+    spread: Spread | None = None,
+) -> Run:
+    """A run before its first line: vocabularies and encoded text; spread: who encodes it, if not we."""
     labeled = read_labeled(config, corpus)
     if config.expert.kind == "teacher":
         teacher = open_teacher(config, labeled.labels.classes, teacher)
         refuse_unknown_texts(teacher, labeled, corpus)
     words_of_language_model(config)  # refuses one that does not fit, before the folder is taken
-    folder.claim(identity_of(config, corpus, teacher), resume)
     device = choose_device(config.runtime.device)
-    reader = open_reader(config, folder, labeled.labels.classes, device, teacher)
-    counts = prepare(config, corpus, labeled, folder, reporter, reader)
+    with ranks.first_goes_ahead():
+        folder.claim(identity_of(config, corpus, teacher), resume)
+        reader = open_reader(config, folder, labeled.labels.classes, device, teacher)
+        counts = prepare(config, corpus, labeled, folder, reporter, reader, spread)
     runtime = Runtime(folder, reporter, config.runtime.checkpoint_seconds)
     encoder = load_encoder(config, folder, reader)
-    run = Run(config, corpus, labeled, counts, encoder, runtime, device)
-    expert = learned_expert(run)  # line 1
-    imitators = learned_imitators(run, expert)  # line 2
-    tune_mixture_and_controls(run, imitators, controls)  # line 3
-    return run
+    return Run(config, corpus, labeled, counts, encoder, runtime, device)
 
 
 def identity_of(config: Config, corpus: Corpus, teacher: Teacher | None = None) -> dict[str, Any]:
@@ -89,7 +108,7 @@ def learned_expert(run: Run) -> Expert:
     """Theta', from expert.safetensors or from the labels."""
     expert = _new_expert(run)
     path = run.folder / "expert.safetensors"
-    if not path.exists():
+    if not ranks.exists(path):
         train_part, dev_part = labeled_part(run, "train"), labeled_part(run, "dev")
         if run.config.expert.has_language_model:
             _start_from_language_model(run, expert)
@@ -124,7 +143,7 @@ def learned_imitators(run: Run, expert: Expert) -> Imitators:
         pieces = run.encoder.pieces.size
         imitators = build_imitators(run.config, pieces, run.classes, run.is_taught).to(run.device)
     path = run.folder / "imitators.safetensors"
-    if not path.exists():
+    if not ranks.exists(path):
         if run.is_taught:
             _teach(run, expert, imitators)
         else:
@@ -138,7 +157,9 @@ def _teach(run: Run, expert: Expert, imitators: Imitators) -> None:
     run.runtime.reporter.say("Stage 2: the imitators learn what the expert says")
     unlabeled, held_out = (run.store(part) for part in UNLABELED_PARTS)
     with run.timed("labelling"):
-        label_documents(expert, [unlabeled, held_out], run.runtime.reporter)
+        by = sha256_of(run.folder / "expert.safetensors")
+        classes = run.labeled.labels.classes
+        label_documents(expert, [unlabeled, held_out], classes, by, run.runtime.reporter)
     with run.timed("imitators"):
         train_imitators(
             imitators, unlabeled, held_out, run.config.imitator_training, run.runtime, run.config.seed
@@ -153,7 +174,7 @@ def tune_mixture_and_controls(run: Run, imitators: Imitators, controls: bool) ->
         run.runtime.reporter.say("Stage 3: the mixture is tuned on the labels, and so are its controls")
     for name in (*CONTROLS, "mixture") if run.is_taught and controls else ("mixture",):
         path = run.folder / f"{name}.safetensors"
-        if not path.exists():
+        if not ranks.exists(path):
             expert = _settled(run, _new_expert(run), "expert")
             gates = np.zeros(0)
             if run.is_taught:
@@ -162,16 +183,16 @@ def tune_mixture_and_controls(run: Run, imitators: Imitators, controls: bool) ->
             z = expert_logits(expert, run.store("dev").words(0))
             logits = mixed_logits(z, evidence(run, imitators, name, "dev"), gates)
             save_tensors(path, expert.state_dict(), facts(run, logits, gates))
-        _drop_checkpoint(run, name)
+        run.folder.drop(f"{name}.checkpoint.safetensors")
 
 
 def _tune(run: Run, expert: Expert, imitators: Imitators, name: str) -> np.ndarray:
-    """The gates after stage 3 on Theta'; where dev is worse after it than before, undo it: all 0."""
+    """The gates after stage 3 on Theta'; ours are all 0 again where dev is worse after it than before."""
     train_part, dev_part = (
         labeled_part(run, part, evidence(run, imitators, name, part)) for part in ("train", "dev")
     )
     z = expert_logits(expert, dev_part.words)
-    before = supervised_scores(torch.from_numpy(z), dev_part.labels)
+    before = ranks.agreed(supervised_scores(torch.from_numpy(z), dev_part.labels))
     gates = Gates(run.config.mixture, len(dev_part.alpha))
     if gates.kind == "free" and len(dev_part.alpha):
         fitted = fit_gates(z, dev_part.alpha, dev_part.labels)
@@ -188,7 +209,7 @@ def _tune(run: Run, expert: Expert, imitators: Imitators, name: str) -> np.ndarr
         run.config.seed,
     )
     values: np.ndarray = gates().detach().cpu().double().numpy()
-    if outcome.score["dev_error"] > before["dev_error"]:
+    if gates.kind == "free" and outcome.score["dev_error"] > before["dev_error"]:
         _settled(run, expert, "expert")
         return np.zeros_like(values)
     return values
@@ -201,10 +222,7 @@ def _new_expert(run: Run) -> Expert:
 
 def _settled(run: Run, network: Network, name: str) -> Network:
     """The network with the weights of its artefact, whose checkpoint is then of no more use."""
+    ranks.barrier()  # the first may still be writing it
     restore(run.folder, name, network)
-    _drop_checkpoint(run, name)
+    run.folder.drop(f"{name}.checkpoint.safetensors")
     return network
-
-
-def _drop_checkpoint(run: Run, name: str) -> None:
-    (run.folder / f"{name}.checkpoint.safetensors").unlink(missing_ok=True)

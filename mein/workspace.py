@@ -23,7 +23,8 @@ from mein.text.store import Store
 from mein.training.draws import UnlabeledBatches
 from mein.training.folder import RunFolder
 from mein.training.loop import Runtime
-from mein.training.objectives import Objective, push_norm, room_for_neighbors
+from mein.training.neighbors import room_for_neighbors
+from mein.training.objectives import Objective, push_norm
 from mein.training.stages import LabeledPart
 
 UNLABELED_PARTS = ("unlabeled", "held_out")

@@ -28,10 +28,10 @@ from mein.training.pretraining import (
     Blocks,
     PretrainingConfig,
     perplexity,
-    segment_losses,
     side_by_side,
     train_language_model,
 )
+from mein.training.segments import segment_losses
 
 CPU = torch.device("cpu")
 VOCABULARY, D, H = 9, 4, 5

@@ -25,14 +25,13 @@ from mein.text.store import Store
 from mein.training.draws import UnlabeledBatches
 from mein.training.folder import RunFolder
 from mein.training.loop import OptimizationConfig, Runtime, train
+from mein.training.neighbors import neighbors_of_epochs, room_for_neighbors
 from mein.training.objectives import (
     Labelled,
     Objective,
     Randomness,
-    neighbors_of_epochs,
     objective_loss,
     push_norm,
-    room_for_neighbors,
 )
 from mein.training.standing import Stage
 
@@ -367,7 +366,7 @@ def test_neighbours_are_found_anew_each_epoch_among_the_words_of_the_labelled_te
     expert, _ = setting("free", True)
     words = ragged([[3, 7, 1], [4, 1, 9]])
     room = room_for_neighbors(expert, words, PerturbationConfig(neighbors=3))
-    find, carried = neighbors_of_epochs(expert, words, Objective("ivat", neighbors=room))
+    find, carried = neighbors_of_epochs(expert, words, room)
     assert find is not None
     assert carried["neighbors"] is room
     for epoch in range(2):
@@ -383,7 +382,7 @@ def test_neighbours_are_found_anew_each_epoch_among_the_words_of_the_labelled_te
     find(2)
     assert not torch.equal(room, before)
     assert room_for_neighbors(expert, words, PerturbationConfig(neighbors=50)).shape == (VOCABULARY, 4)
-    assert neighbors_of_epochs(expert, words, Objective("vat")) == (None, {})
+    assert neighbors_of_epochs(expert, words, None) == (None, {})
 
 
 @pytest.mark.parametrize("kill", [2, 3, 4])
@@ -396,7 +395,7 @@ def test_a_killed_ivat_goes_on_with_the_neighbours_of_its_epoch(tmp_path: Path, 
         words = ragged(LABELED)
         room = room_for_neighbors(expert, words, PerturbationConfig(neighbors=2))
         objective = replace(objective_of("ivat"), draw=lambda step: draw(STEP), neighbors=room)
-        begin, carried = neighbors_of_epochs(expert, words, objective)
+        begin, carried = neighbors_of_epochs(expert, words, objective.neighbors)
         used: list[Tensor] = []
 
         def loss(rows: np.ndarray, step: int) -> Tensor:

@@ -1,5 +1,6 @@
 """Embeddings of words, normalised by how often each word occurs, and dropped out."""
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -69,5 +70,46 @@ def drop_out(embedded: Tensor, rate: float, dropout: Generator | None) -> Tensor
     if dropout is None or rate == 0.0:
         return embedded
     keep = 1.0 - rate
-    mask = torch.empty_like(embedded, requires_grad=False).bernoulli_(keep, generator=dropout)
+    mask = drawn_like(embedded, dropout, lambda room: room.bernoulli_(keep, generator=dropout))
     return embedded * mask / keep
+
+
+class PartGenerator(Generator):
+    """A generator for some rows of a batch: what `drawn_like` gives them is what they get in the whole batch.
+
+    So it does not matter how many processes share a batch. Networks that draw by themselves take `own_seed`.
+    """
+
+    rows: Sequence[int]
+    of: int
+
+    def __new__(cls, device: torch.device, rows: Sequence[int], of: int) -> "PartGenerator":
+        """One for these rows of a batch of so many."""
+        generator = super().__new__(cls, device)  # type: ignore[call-arg]
+        generator.rows, generator.of = rows, of
+        return generator
+
+
+def drawn_like(like: Tensor, generator: Generator, fill: Callable[[Tensor], Tensor]) -> Tensor:
+    """Random numbers in the shape of a tensor whose rows are documents; `fill` draws from the generator."""
+    if not isinstance(generator, PartGenerator):
+        return fill(torch.empty_like(like, requires_grad=False))
+    # subtle: numbers are drawn in the order in which they lie in memory, and the whole batch's would lie so
+    strides = like.stride()
+    order = sorted(range(like.dim()), key=lambda axis: (-strides[axis], -axis))
+    whole = torch.empty_permuted((generator.of, *like.shape[1:]), order, dtype=like.dtype, device=like.device)
+    return fill(whole)[list(generator.rows)]
+
+
+def own_seed(generator: Generator) -> int:
+    """A generator's seed; of parts of one batch, to each another."""
+    first = generator.rows[0] if isinstance(generator, PartGenerator) else 0
+    return generator.initial_seed() + first
+
+
+def next_generator(generator: Generator) -> Generator:
+    """One at the start of the seed after a generator's, for the same rows."""
+    device, seed = generator.device, generator.initial_seed() + 1
+    if isinstance(generator, PartGenerator):
+        return PartGenerator(device, generator.rows, generator.of).manual_seed(seed)
+    return Generator(device).manual_seed(seed)

@@ -9,7 +9,7 @@ from torch.nn import functional
 from mein.experts.base import Expert
 from mein.experts.config import ExpertConfig
 from mein.experts.elmo import ElmoFeatures
-from mein.experts.embedding import WordEmbedding, drop_out
+from mein.experts.embedding import WordEmbedding, drop_out, next_generator
 from mein.experts.language_model import LanguageModel, initialize_lstm
 
 
@@ -69,8 +69,7 @@ class LSTMExpert(Expert):
         h_T = states[last, lengths - 1]  # (B, H)
         s = functional.relu(self.hidden(h_T))  # (B, M)
         if dropout is not None and self.mlp_dropout > 0.0:  # subtle: two passes of a step drop out alike
-            same = torch.Generator(dropout.device).manual_seed(dropout.initial_seed() + 1)
-            s = drop_out(s, self.mlp_dropout, same)
+            s = drop_out(s, self.mlp_dropout, next_generator(dropout))
         z: Tensor = self.output(s)  # Eq. 1
         return z
 

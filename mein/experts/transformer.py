@@ -8,6 +8,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from mein.experts.base import Expert
+from mein.experts.embedding import own_seed
 
 
 class TransformerExpert(Expert):
@@ -106,8 +107,8 @@ def _seeded(device: torch.device, dropout: Generator | None) -> Iterator[None]:
     is_cuda = device.type == "cuda"
     with torch.random.fork_rng(devices=[device] if is_cuda else []):
         # subtle: torch.manual_seed would also seed devices whose state is not kept
-        torch.default_generator.manual_seed(dropout.initial_seed())
+        torch.default_generator.manual_seed(own_seed(dropout))
         if is_cuda:
             with torch.cuda.device(device):
-                torch.cuda.manual_seed(dropout.initial_seed())
+                torch.cuda.manual_seed(own_seed(dropout))
         yield

@@ -15,12 +15,15 @@ from torch import Tensor
 
 from mein.errors import RunError
 from mein.files import atomic_path
+from mein.ranks import is_first
 
 FORMAT_VERSION = 1  # raised when an older reader could no longer understand the file
 
 
 def save_tensors(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
-    """Write tensors and JSON-able facts as one file; it is whole or not there."""
+    """Write tensors and JSON-able facts as one file; it is whole or not there. The first process does it."""
+    if not is_first():
+        return
     plain = {name: tensor.detach().to("cpu").contiguous() for name, tensor in tensors.items()}
     header = {"version": FORMAT_VERSION, "sha256": _digest(plain, facts), "facts": facts}
     with atomic_path(path) as temporary:

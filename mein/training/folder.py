@@ -1,14 +1,14 @@
-"""The run folder: its names, its owner, its metrics. The only place that writes into it."""
+"""The run folder: its names, its owner, its metrics. Of several processes only the first writes into it."""
 
-import fcntl
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+from mein import ranks
 from mein.errors import RunError
-from mein.files import is_temporary, write_atomically, writing_failed
+from mein.files import held_folder, is_temporary, write_atomically, writing_failed
 from mein.training.checkpoint import FORMAT_VERSION, check_version
 
 
@@ -29,22 +29,15 @@ class RunFolder:
     @contextmanager
     def held(self, *, waits: bool = False) -> Iterator[None]:
         """Hold the folder, so that a second run on it refuses to start, or waits for the first."""
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            lock = (self / ".lock").open("w", encoding="utf-8")
-        except OSError as problem:
-            raise writing_failed(self.path, problem) from problem
-        with lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
-            except BlockingIOError as problem:
-                raise RunError(
-                    f"Another process is working in {self.path}: wait for it, or choose another --out."
-                ) from problem
+        with held_folder(self.path, waits=waits) if ranks.is_first() else nullcontext():
             yield
 
     def claim(self, identity: dict[str, Any], resume: bool) -> None:
-        """Make the folder this run's, or check that it already is; clear what a kill left half-written."""
+        """Make the folder this run's, or check that it already is; clear what a kill left half-written.
+
+        The first process goes ahead; the others find its run, and must have been started for the same.
+        """
+        resume = resume or ranks.is_restarted() or not ranks.is_first()
         if not (self / "config.json").exists():
             self._refuse_strangers()
             self.write_json("config.json", identity)
@@ -61,7 +54,8 @@ class RunFolder:
                 f"{self.path} holds another run: its {name} is {old!r}, not {new!r}; "
                 "choose another --out, or resume with the settings that it was started with."
             )
-        self._clear_halves()
+        if ranks.is_first():
+            self._clear_halves()
 
     def _refuse_strangers(self) -> None:
         """A folder without config.json is ours only if a kill left nothing but that file's beginning."""
@@ -85,6 +79,8 @@ class RunFolder:
 
     def write_json(self, name: str, content: dict[str, Any]) -> None:
         """Write a small JSON file with the format's version, atomically."""
+        if not ranks.is_first():
+            return
         text = json.dumps({"mein": FORMAT_VERSION, **content}, indent=2, ensure_ascii=False)
         write_atomically(self / name, (text + "\n").encode("utf-8"))
 
@@ -107,12 +103,19 @@ class RunFolder:
 
     def record(self, stage: str, **measured: Any) -> None:
         """Append one line of measurements."""
+        if not ranks.is_first():
+            return
         line = json.dumps({"stage": stage, **measured}, ensure_ascii=False)
         try:
             with (self / "metrics.jsonl").open("a", encoding="utf-8") as file:
                 file.write(line + "\n")
         except OSError as problem:
             raise writing_failed(self / "metrics.jsonl", problem) from problem
+
+    def drop(self, name: str) -> None:
+        """Remove a file that is of no more use, if it is there."""
+        if ranks.is_first():
+            (self / name).unlink(missing_ok=True)
 
     def metrics(self, stage: str | None = None) -> list[dict[str, Any]]:
         """The measurements, of one stage or all; a last line that was cut by a kill is left out."""
@@ -125,6 +128,8 @@ class RunFolder:
 
     def rewind(self, stage: str, keep: int) -> None:
         """Forget what a stage recorded after its first `keep` lines, because it will happen again."""
+        if not ranks.is_first():
+            return
         kept, seen = [], 0
         for line in self.metrics():
             seen += line["stage"] == stage

@@ -14,8 +14,10 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from mein import ranks
 from mein.progress import Reporter
 from mein.settings import Settings
+from mein.training.exchange import sum_gradients
 from mein.training.folder import RunFolder
 from mein.training.standing import Stage, Standing, copy_into, restore_standing, save_standing
 
@@ -61,11 +63,12 @@ def train(stage: Stage, config: OptimizationConfig, runtime: Runtime) -> Outcome
     """Train to the best epoch; its weights are left in `stage.parameters`.
 
     Epoch 0, the weights as they came, is a candidate. After a kill the stage goes on where its
-    last checkpoint stood.
+    last checkpoint stood. Several processes share each batch, and take every step together.
     """
     optimizer = torch.optim.Adam(list(stage.parameters.values()), lr=config.learning_rate, fused=True)
     path = runtime.folder / f"{stage.name}.checkpoint.safetensors"
-    if path.exists():
+    ranks.copy_from_first(list(stage.parameters.values()))
+    if ranks.exists(path):
         standing, best = restore_standing(path, stage, optimizer)
         runtime.folder.rewind(stage.name, standing.lines)
     else:
@@ -166,16 +169,17 @@ def take_step(
     config: OptimizationConfig,
     optimizer: torch.optim.Optimizer,
 ) -> Tensor:
-    """One step of Adam; the loss of the batch, still on its device."""
+    """One step of Adam; the loss of the batch, of all processes' shares, still on its device."""
     for group in optimizer.param_groups:
         group["lr"] = learning_rate(config, standing, stage.documents)
     optimizer.zero_grad(set_to_none=True)
     loss = stage.loss(batch, standing.step)
     loss.backward()  # type: ignore[no-untyped-call]
+    total = sum_gradients(list(stage.parameters.values()), loss.detach())
     if config.clip is not None:
         nn.utils.clip_grad_norm_(list(stage.parameters.values()), config.clip)
     optimizer.step()
-    return loss.detach()
+    return total
 
 
 def learning_rate(config: OptimizationConfig, standing: Standing, documents: int) -> float:
@@ -190,8 +194,8 @@ def _judge(
     stage: Stage, standing: Standing, best: dict[str, Tensor], runtime: Runtime, seconds: float
 ) -> dict[str, Tensor]:
     """Measure the epoch that just ended, record it, and return the best weights so far."""
-    measured = stage.score()
-    if not standing.best_score or _is_better(stage, standing, measured):
+    measured = ranks.agreed(stage.score())
+    if stage.takes_last or not standing.best_score or _is_better(stage, standing, measured):
         standing.best_score, standing.best_epoch = measured, standing.epoch
         best = {name: p.detach().clone() for name, p in stage.parameters.items()}
     loss = standing.loss_sum / standing.documents if standing.documents else None

@@ -9,12 +9,11 @@ from torch import Generator, Tensor
 from torch.nn import functional
 
 from mein.experts.base import Expert
-from mein.experts.embedding import WordEmbedding
+from mein.experts.embedding import PartGenerator, drawn_like
 from mein.experts.perturb import (
     LogitsOf,
     PerturbationConfig,
     divergence,
-    nearest_words,
     scaled,
     usual_norm,
     virtual_push,
@@ -26,6 +25,8 @@ from mein.mixture import mix, supervised_loss
 from mein.seeds import derive_seed
 from mein.text.batches import WordBatch, pad_words, to_device
 from mein.text.ragged import Ragged
+from mein.training.neighbors import word_table
+from mein.training.shares import Share, own_share
 
 SAMPLE_DOCUMENTS = 128  # by which the norm of a push is chosen
 
@@ -60,23 +61,47 @@ class Randomness:
     stage: str
     step: int
 
-    def generator(self, name: str, device: torch.device) -> Generator:
-        """A generator at the start of the stream."""
-        return Generator(device).manual_seed(derive_seed(self.seed, name, self.stage, self.step))
+    def generator(self, name: str, device: torch.device, share: Share | None = None) -> Generator:
+        """A generator at the start of the stream, for a whole batch or a share of it."""
+        seed = derive_seed(self.seed, name, self.stage, self.step)
+        if share is None:
+            return Generator(device).manual_seed(seed)
+        return PartGenerator(device, share.rows.tolist(), share.of).manual_seed(seed)
 
 
 @dataclass(frozen=True)
 class Labelled:
-    """A labelled batch: what the expert reads, alpha (I, B, Y), a constant, labels and weights (B,)."""
+    """A labelled batch: what the expert reads, alpha (I, B, Y), a constant, labels and weights (B,).
+
+    Or a share of one, whose documents have `part` of the whole batch's weight.
+    """
 
     batch: WordBatch
     alpha: Tensor
     labels: Tensor
     weights: Tensor
+    share: Share | None = None
+    part: Tensor | float = 1.0
+
+    def shared(self) -> "Labelled":
+        """This process's share; itself where there is no other."""
+        share = own_share(self.batch.lengths.cpu().numpy())
+        if share is None:
+            return self
+        rows = to_device(share.rows, self.labels.device)
+        total = self.weights.sum().clamp_min(torch.finfo(self.weights.dtype).tiny)
+        part = self.weights[rows].sum() / total * float(share.counts)
+        batch = _taken(self.batch, rows)
+        return Labelled(batch, self.alpha[:, rows], self.labels[rows], self.weights[rows], share, part)
 
     def loss(self, logits: Tensor) -> Tensor:
-        """L_s of logits (B, Y)."""
-        return supervised_loss(logits, self.labels, self.weights)
+        """L_s of logits (B, Y); of a share, its part of the whole batch's."""
+        return supervised_loss(logits, self.labels, self.weights) * self.part
+
+
+def _taken(batch: WordBatch, rows: Tensor) -> WordBatch:
+    """Some documents, padded as they were: what is drawn for them hangs on the longest of all."""
+    return WordBatch(batch.words[rows], batch.lengths[rows])
 
 
 def objective_loss(
@@ -86,7 +111,7 @@ def objective_loss(
 
     Subtle: adversarial training has filled some of them by then, so they must be zero before.
     """
-    dropout = randomness.generator("dropout", device_of(expert))
+    dropout = randomness.generator("dropout", device_of(expert), labelled.share)
     embedded = _embedded(expert, labelled.batch, dropout)
 
     def logits_of(perturbed: Tensor) -> Tensor:
@@ -130,21 +155,22 @@ def _virtual(
     p is a constant. The labelled and the perturbed documents go through the network together, for a
     batch of twice the size costs a GPU hardly more; not so where q would then meet another mask than p.
     """
-    assert objective.draw is not None
     device = device_of(expert)
-    words, evidence = objective.draw(randomness.step)
-    batch, alpha = pad_words(words, device), to_device(evidence, device)
-    others = _embedded(expert, batch, randomness.generator("unlabelled dropout", device))
+    batch, alpha, share = _unlabelled(objective, randomness.step, device)
+    part = 1.0 if share is None else share.part
+    others = _embedded(expert, batch, randomness.generator("unlabelled dropout", device, share))
+    inside = randomness.generator("dropout", device, share)
 
     def logits_of(perturbed: Tensor) -> Tensor:
-        return _logits(expert, gates, perturbed, batch.lengths, alpha, dropout)
+        return _logits(expert, gates, perturbed, batch.lengths, alpha, inside)
 
     with torch.no_grad():
         z = logits_of(others)
-    pushed = others + _push(expert, logits_of, others, z, batch, objective, randomness)
+    noise = randomness.generator("noise", device, share)
+    pushed = others + _push(expert, logits_of, others, z, batch, objective, noise)
     if expert.drops_out_inside:
         z_s = _logits(expert, gates, embedded, labelled.batch.lengths, labelled.alpha, dropout)
-        return labelled.loss(z_s) + divergence(z, logits_of(pushed)).mean()
+        return labelled.loss(z_s) + divergence(z, logits_of(pushed)).mean() * part
     both = _logits(
         expert,
         gates,
@@ -154,7 +180,21 @@ def _virtual(
         dropout,
     )
     B = len(labelled.labels)
-    return labelled.loss(both[:B]) + divergence(z, both[B:]).mean()
+    return labelled.loss(both[:B]) + divergence(z, both[B:]).mean() * part
+
+
+def _unlabelled(
+    objective: Objective, step: int, device: torch.device
+) -> tuple[WordBatch, Tensor, Share | None]:
+    """A step's documents without labels and alpha (I, B, Y) on them, or our share of both."""
+    assert objective.draw is not None
+    words, evidence = objective.draw(step)
+    batch, alpha = pad_words(words, device), to_device(evidence, device)
+    share = own_share(words.lengths)
+    if share is None:
+        return batch, alpha, None
+    rows = to_device(share.rows, device)
+    return _taken(batch, rows), alpha[:, rows], share
 
 
 def _push(
@@ -164,14 +204,13 @@ def _push(
     logits: Tensor,
     batch: WordBatch,
     objective: Objective,
-    randomness: Randomness,
+    random: Generator,
 ) -> Tensor:
     """The push (B, T, D) of vat, or of ivat where there are neighbours."""
     if objective.neighbors is not None:
-        directions = word_directions(_table(expert), batch.words, objective.neighbors)
+        directions = word_directions(word_table(expert), batch.words, objective.neighbors)
         return word_push(logits_of, embedded, logits, directions, objective.epsilon)
-    noise = torch.empty_like(embedded, requires_grad=False)
-    noise.normal_(generator=randomness.generator("noise", embedded.device))
+    noise = drawn_like(embedded, random, lambda room: room.normal_(generator=random))
     position = torch.arange(embedded.shape[1], device=embedded.device)
     is_inside = position < batch.lengths[:, None] - 1  # neither padding nor the end of sequence
     noise = noise * is_inside[..., None]
@@ -208,36 +247,3 @@ def push_norm(expert: Expert, words: Ragged, training: str, config: Perturbation
     embedded = expert.embed(batch.words, batch.lengths, None)
     is_inside = torch.arange(embedded.shape[1], device=embedded.device) < batch.lengths[:, None]
     return usual_norm(embedded * is_inside[..., None], training)
-
-
-def room_for_neighbors(expert: Expert, words: Ragged, config: PerturbationConfig) -> Tensor:
-    """A tensor (V, K) for the neighbours of every word among those of the labelled text."""
-    V, candidates = len(_table(expert)), len(_candidates(words))
-    K = min(config.neighbors, candidates - 1)
-    return torch.zeros(V, K, dtype=torch.int64, device=device_of(expert))
-
-
-def neighbors_of_epochs(
-    expert: Expert, words: Ragged, objective: Objective
-) -> tuple[Callable[[int], None] | None, dict[str, Tensor]]:
-    """What finds the neighbours anew before each epoch, and the tensor that holds them."""
-    neighbors = objective.neighbors
-    if neighbors is None:
-        return None, {}
-    candidates = torch.from_numpy(_candidates(words)).to(neighbors.device)
-
-    def find(epoch: int) -> None:
-        neighbors.copy_(nearest_words(_table(expert), candidates, neighbors.shape[1]))
-
-    return find, {"neighbors": neighbors}
-
-
-def _table(expert: Expert) -> Tensor:
-    """The embedding of every word (V, D), a constant."""
-    embedding = expert.get_submodule("embedding")
-    assert isinstance(embedding, WordEmbedding)
-    return embedding.table().detach()
-
-
-def _candidates(words: Ragged) -> np.ndarray:
-    return np.unique(words.values).astype(np.int64)

@@ -14,12 +14,15 @@ from torch import Tensor
 
 from mein.errors import InputError
 from mein.experts.elmo import reversal
-from mein.experts.language_model import LanguageModel, word_losses
-from mein.inference import batch_tokens, device_of, fast_precision
-from mein.seeds import derive_seed, numpy_generator
+from mein.experts.language_model import LanguageModel
+from mein.inference import batch_tokens, device_of
+from mein.seeds import numpy_generator
 from mein.text.batches import by_tokens, pad_words, to_device
 from mein.text.ragged import Ragged
 from mein.training.loop import OptimizationConfig, Outcome, Runtime, train
+from mein.training.objectives import Randomness
+from mein.training.segments import mean_loss, segment_losses
+from mein.training.shares import Share, own_share
 from mein.training.standing import Stage
 
 STAGE = "language_model"
@@ -78,14 +81,14 @@ def train_language_model(
     states = [model.reader(i).start(config.lanes) for i in range(len(model.readers))]
 
     def loss(segment: Segment, step: int) -> Tensor:
-        dropout = torch.Generator(device).manual_seed(derive_seed(seed, "dropout", STAGE, step))
+        dropout = Randomness(seed, STAGE, step).generator("dropout", device, segment.share)
         total = torch.zeros((), device=device)
         for direction, rows in enumerate(segment.rows):
             state = states[direction][:, :, : len(rows)]
-            state = torch.zeros_like(state) if segment.is_first else state.clone()
-            losses, after = segment_losses(model, direction, rows, state, config.dropout, dropout)
-            states[direction][:, :, : len(rows)] = after.detach()
-            total = total + losses.mean()
+            start = torch.zeros_like(state) if segment.is_first else state.clone()
+            found, after = mean_loss(model, direction, rows, start, config.dropout, dropout, segment.share)
+            state.copy_(after)
+            total = total + found
         return total
 
     def fetch(columns: np.ndarray) -> Segment:
@@ -103,10 +106,11 @@ def train_language_model(
 
 @dataclass(frozen=True)
 class Segment:
-    """Words (B, L + 1) for each direction, and whether a block begins with them."""
+    """Words (B, L + 1) for each direction, whether a block begins with them, and whose rows are our share."""
 
     rows: list[Tensor]
     is_first: bool
+    share: Share | None
 
 
 class Blocks:
@@ -160,7 +164,8 @@ class Blocks:
         start = first - int(self.starts[block])
         ahead, behind = self._matrix(epoch, block)
         rows = [matrix[:, start : start + len(columns) + 1] for matrix in (ahead, behind)[:directions]]
-        return Segment([to_device(np.ascontiguousarray(part), device) for part in rows], start == 0)
+        share = own_share((rows[0][:, 1:] != 0).sum(1))
+        return Segment([to_device(np.ascontiguousarray(part), device) for part in rows], start == 0, share)
 
     def matrix(self, epoch: int, block: int) -> tuple[np.ndarray, np.ndarray]:
         """The words (lanes, columns) of a block, padded with 0 at the end of rows, and each row reversed."""
@@ -196,24 +201,6 @@ def side_by_side(words: Ragged, lanes: int) -> np.ndarray:
     matrix = np.zeros(lanes * columns, np.int64)
     matrix[: len(words.values)] = words.values
     return matrix.reshape(lanes, columns)
-
-
-def segment_losses(
-    model: LanguageModel,
-    direction: int,
-    rows: Tensor,
-    state: Tensor,
-    rate: float = 0.0,
-    dropout: torch.Generator | None = None,
-) -> tuple[Tensor, Tensor]:
-    """-log p (n,) of every next word in rows (B, L + 1) that is not padding, and the state after them."""
-    with fast_precision(device_of(model)):
-        outputs, state = model.read(direction, rows[:, :-1], state, rate, dropout)
-    wanted = rows[:, 1:]
-    is_word = wanted != 0
-    return word_losses(
-        model.softmax, outputs[is_word].to(model.embedding.weight.dtype), wanted[is_word]
-    ), state
 
 
 @torch.no_grad()

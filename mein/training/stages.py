@@ -1,33 +1,35 @@
 """Algorithm 1: train_expert, train_imitators, fine_tune. Its three lines, over one loop."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Annotated
 
 import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn import functional
 
+from mein import ranks
 from mein.experts.base import Expert
 from mein.imitators.projected import projected_loss
 from mein.imitators.reference import Imitators
-from mein.inference import device_of, expert_logits
+from mein.inference import device_of
 from mein.mixture import Gates, MixtureConfig, mix
-from mein.progress import Reporter
 from mein.seeds import numpy_generator
 from mein.text.batches import PieceBatch, PiecesOnDevice, bucketed, by_tokens, pad_words, to_device
 from mein.text.ragged import Ragged
 from mein.text.store import Store
 from mein.training.loop import OptimizationConfig, Outcome, Runtime, train
-from mein.training.objectives import Labelled, Objective, Randomness, neighbors_of_epochs, objective_loss
+from mein.training.neighbors import neighbors_of_epochs
+from mein.training.objectives import Labelled, Objective, Randomness, objective_loss
 from mein.training.scores import EXPERT_COLUMN, imitation_scores, supervised_scores
+from mein.training.shares import own_windows, share_of, shared_logits
 from mein.training.standing import Stage
 
-EPOCH_STEPS, SMALLEST_BATCH, LARGEST_BATCH = 500, 512, 8_192  # pieces in a batch of stage 2
+EPOCH_STEPS, SMALLEST_BATCH, LARGEST_BATCH = 500, 512, 32_768  # pieces in a batch of stage 2
+USUAL_BATCH = 8_192  # the paper's 32 documents, for which the learning rate is set
 
 
 class SupervisedConfig(OptimizationConfig):
@@ -46,7 +48,8 @@ class ImitationConfig(OptimizationConfig):
     epochs: int = Field(default=8, ge=0)
     """Most passes over the unlabelled text."""
     patience: Annotated[int, Field(ge=1)] | None = 4
-    """Stop after so many epochs without a better one; none never stops early."""
+    """Stop after so many epochs without a lower held-out KL; none never does. Without effect where the
+    learning rate falls to zero: then the last epoch is taken."""
     decay: float = Field(default=1.0, gt=0.0, le=1.0)
     """The learning rate is multiplied by this after every step."""
     falls_to_zero: bool = True
@@ -54,7 +57,8 @@ class ImitationConfig(OptimizationConfig):
     clip: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] | None = None
     """Largest norm of the gradient over all parameters; none does not clip."""
     batch_tokens: Annotated[int, Field(ge=1)] | None = None
-    """Pieces in a batch; none: 8,192, fewer where an epoch would then have less than 500 steps."""
+    """Pieces in a batch; none: 32,768, fewer where an epoch would then have less than 500 steps; above
+    8,192 the learning rate is raised with it, by the square root."""
     batch_documents: Annotated[int, Field(ge=1)] | None = None
     """Documents in a batch, instead of pieces."""
     documents: Annotated[int, Field(ge=1)] | None = None
@@ -91,18 +95,6 @@ def train_expert(
     return fine_tune("expert", expert, no_gates, train_part, dev_part, config, objective, runtime, seed)
 
 
-def label_documents(expert: Expert, stores: Sequence[Store], reporter: Reporter) -> None:
-    """Write p(y | X, Theta') beside every shard that lacks it: soft, without dropout, once."""
-    with reporter.task("labelling", sum(len(store) for store in stores)) as task:
-        for store in stores:
-            for shard in range(store.shard_count):
-                words = store.words(shard)
-                if not store.has_column(EXPERT_COLUMN, shard):
-                    z = torch.from_numpy(expert_logits(expert, words))
-                    store.write_column(EXPERT_COLUMN, shard, functional.softmax(z, dim=1).numpy())
-                task.advance(len(words))
-
-
 def train_imitators(
     imitators: Imitators,
     unlabeled: Store,
@@ -112,7 +104,17 @@ def train_imitators(
     seed: int,
 ) -> Outcome:
     """Phi = argmin L_u: the second line. Reads the expert's word on each document, never a label."""
+    config = suited(config, unlabeled)
     return train(imitation_stage(imitators, unlabeled, held_out, config, seed), config, runtime)
+
+
+def suited(config: ImitationConfig, unlabeled: Store) -> ImitationConfig:
+    """The settings with a batch that suits the corpus, and a learning rate that suits the batch."""
+    if config.batch_tokens is not None or config.batch_documents is not None:
+        return config
+    tokens = _batch_tokens(unlabeled, config)
+    rate = config.learning_rate * math.sqrt(max(1.0, tokens / USUAL_BATCH))
+    return config.model_copy(update={"batch_tokens": tokens, "learning_rate": rate})
 
 
 def imitation_stage(
@@ -123,6 +125,7 @@ def imitation_stage(
     tokens = _batch_tokens(unlabeled, config) if config.batch_tokens is None else config.batch_tokens
     starts = np.concatenate([[0], np.cumsum(unlabeled.shard_lengths)])
     chosen = drawn_rows(len(unlabeled), config.documents, seed)
+    own, number, processes = own_windows(imitators)
 
     @lru_cache(maxsize=2)  # the shard in work, and the next, which is planned before that is done
     def on_device(shard: int) -> tuple[PiecesOnDevice, Tensor]:
@@ -141,18 +144,19 @@ def imitation_stage(
         shard = int(np.searchsorted(starts, rows[0], side="right")) - 1
         pieces, probs = on_device(shard)
         local = rows - starts[shard]
-        return pieces.pack(local, imitators.gap), probs[to_device(local, device)]
+        share = share_of(pieces.lengths[local], number, processes)
+        local = local[share.rows]  # the loss is linear in the expert's word: a mean becomes a part of one
+        return pieces.pack(local, own.gap), probs[to_device(local, device)] * share.part
 
     def loss(fetched: tuple[PieceBatch, Tensor], step: int) -> Tensor:
         batch, expert_probs = fetched
-        return projected_loss(imitators, batch.pieces, batch.document, expert_probs)
+        return projected_loss(own, batch.pieces, batch.document, expert_probs)
 
-    def score() -> dict[str, float]:
-        return imitation_scores(imitators, held_out)
-
+    score = partial(imitation_scores, imitators, held_out)
     named = dict(imitators.named_parameters())
     documents = len(unlabeled) if chosen is None else int(chosen.sum())
-    return Stage("imitators", named, documents, plan, fetch, loss, score)
+    takes_last = config.falls_to_zero  # by then the rate is 0, and agreement with the expert is not the goal
+    return Stage("imitators", named, documents, plan, fetch, loss, score, takes_last=takes_last)
 
 
 def drawn_rows(documents: int, wanted: int | None, seed: int) -> np.ndarray | None:
@@ -187,22 +191,22 @@ def fine_tune(
 
     def fetch(rows: np.ndarray) -> Labelled:
         batch, at = pad_words(train_part.words.take(rows), device), to_device(rows, device)
-        return Labelled(batch, alpha[:, at], labels[at], weights[at])
+        return Labelled(batch, alpha[:, at], labels[at], weights[at]).shared()
 
     def loss(batch: Labelled, step: int) -> Tensor:
         return objective_loss(expert, gates(), batch, objective, Randomness(seed, name, step))
 
     @torch.no_grad()
     def score() -> dict[str, float]:
-        z = torch.from_numpy(expert_logits(expert, dev_part.words))
+        z = torch.from_numpy(shared_logits(expert, dev_part.words))
         logits = mix(z, torch.from_numpy(dev_part.alpha), gates().cpu())
         return supervised_scores(logits, dev_part.labels)
 
     trained = {**_prefixed("expert", expert), **_prefixed("gates", gates)}
     min_gain = config.min_gain
     if min_gain is None:
-        min_gain = standard_error(score()["dev_error"], len(dev_part))
-    begin, carried = neighbors_of_epochs(expert, train_part.words, objective)
+        min_gain = standard_error(ranks.agreed(score())["dev_error"], len(dev_part))
+    begin, carried = neighbors_of_epochs(expert, train_part.words, objective.neighbors)
     stage = Stage(name, trained, len(train_part), plan, fetch, loss, score, min_gain, begin, carried)
     return train(stage, config, runtime)
 
@@ -214,7 +218,7 @@ def standard_error(error: float, documents: int) -> float:
 
 def _batch_tokens(unlabeled: Store, config: ImitationConfig) -> int:
     """Small steps for a small corpus, which would end an epoch after a handful of large ones."""
-    total = sum(int(unlabeled.pieces(shard).offsets[-1]) for shard in range(unlabeled.shard_count))
+    total = unlabeled.manifest.pieces
     share = 1.0 if config.documents is None else min(1.0, config.documents / max(1, len(unlabeled)))
     return int(np.clip(share * total / EPOCH_STEPS, SMALLEST_BATCH, LARGEST_BATCH))
 

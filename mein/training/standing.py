@@ -24,9 +24,10 @@ class Stage:
     plan: Callable[[int], Iterator[np.ndarray]]
     """The batches of an epoch, as rows; the same for the same epoch, always."""
     fetch: Callable[[np.ndarray], Any]
-    """One planned batch on its device; this is done a batch ahead, in a thread of its own."""
+    """One planned batch, or our share of it, on its device; this is done a batch ahead, in a thread."""
     loss: Callable[[Any, int], Tensor]
-    """The loss of a fetched batch at one step; its randomness comes from the step's number."""
+    """The loss of a fetched batch at one step; its randomness comes from the step's number.
+    Those of all processes add up to that of the planned batch."""
     score: Callable[[], dict[str, float]]
     """What is measured after an epoch; the first value decides, the second breaks ties; less is better."""
     min_gain: float = 0.0
@@ -35,6 +36,8 @@ class Stage:
     """What is done before an epoch's first batch."""
     carried: Mapping[str, Tensor] = field(default_factory=dict)
     """Tensors that change from step to step but are not trained; a checkpoint keeps them too."""
+    takes_last: bool = False
+    """Whether the last epoch is taken, whatever is measured: where the measure is not the goal."""
 
 
 @dataclass
