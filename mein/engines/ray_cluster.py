@@ -1,0 +1,180 @@
+"""A Ray cluster for one command: the user's by its address, or one of this machine alone."""
+
+import logging
+import os
+import socket
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from mein import __version__
+from mein.errors import InputError, MeinError, MissingExtra, RunError
+from mein.text.place import Place, place_of
+
+ANSWER_SECONDS = 5.0  # a cluster that takes longer to answer is not there
+OBJECT_STORE = 500_000_000  # bytes of shared memory of a local cluster: some shards of text in flight
+TOKEN = ".shared"
+QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_BACKEND_LOG_LEVEL": "fatal",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+"""What keeps Ray's own words off the terminal; its log files lie where Ray always writes them."""
+
+
+@contextmanager
+def ray_cluster(address: str | None) -> Iterator[None]:
+    """Be connected to the cluster with this address, or to a local one that lives as long as this.
+
+    Without an address the variable RAY_ADDRESS is asked, as Ray's own tools do.
+    """
+    if address is None:
+        address = os.environ.get("RAY_ADDRESS", "local")
+    os.environ |= {name: value for name, value in QUIET.items() if name not in os.environ}
+    ray = import_ray()
+    _refuse_unreachable(address)
+    own: dict[str, Any] = {"object_store_memory": OBJECT_STORE, "include_dashboard": False}
+    try:
+        with _closed_mouth():
+            ray.init(
+                address, logging_level="error", log_to_driver=False, **(own if address == "local" else {})
+            )
+    except (ConnectionError, RuntimeError, ValueError) as problem:
+        raise _unreachable(address, problem) from problem
+    _hush()
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def import_ray() -> Any:
+    """Ray, where it is installed."""
+    try:
+        import ray.data
+        import ray.train.torch  # noqa: F401 - the same extra
+    except ImportError as problem:
+        raise MissingExtra(
+            f"--engine ray needs the package ray ({problem}): pip install 'mein[ray]'"
+        ) from problem
+    return ray
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """Our own errors, as they were raised on the cluster; one sentence for Ray's."""
+    from ray.exceptions import RayError
+
+    try:
+        yield
+    except (RayError, RuntimeError) as problem:
+        raise _first_of_ours(problem) or RunError(
+            f"Ray gave up ({_last_line(problem)}): see its logs, and give the same command again."
+        ) from problem
+
+
+def refuse_unshared(at: str) -> None:
+    """Refuse a folder or URL that some machine of the cluster does not see as we do."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    place, token = place_of(at), uuid.uuid4().hex
+    with place.writing(TOKEN) as path:
+        path.write_text(token, encoding="utf-8")
+    look = ray.remote(num_cpus=0, max_retries=2)(_look)
+    nodes = {node["NodeID"]: node["NodeManagerHostname"] for node in ray.nodes() if node["Alive"]}
+    asked = [
+        look.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=True)).remote(
+            place.address
+        )
+        for node in nodes
+    ]
+    try:
+        with told():
+            seen = ray.get(asked)
+    finally:
+        place.remove(TOKEN)
+    for (found, version), host in zip(seen, nodes.values(), strict=True):
+        if version != __version__:
+            raise RunError(
+                f"{host} has mein {version}, not {__version__}: install the same on every machine."
+            )
+        if found != token:
+            raise InputError(
+                f"{at} is not shared with {host}, a machine of the cluster: "
+                "give a folder that all of them mount, or a URL such as s3://bucket/store."
+            )
+
+
+def _look(address: str) -> tuple[str | None, str]:
+    """What a machine of the cluster finds at a place, and the version that it runs."""
+    place: Place = place_of(address)
+    try:
+        return place.read(TOKEN).decode("utf-8"), __version__
+    except (OSError, MeinError):
+        return None, __version__
+
+
+def _refuse_unreachable(address: str) -> None:
+    """Knock before Ray does, which waits for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if address in ("local", "auto"):
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_SECONDS).close()
+    except (OSError, ValueError, OverflowError) as problem:
+        raise _unreachable(address, problem) from problem
+
+
+def _unreachable(address: str, problem: Exception) -> InputError:
+    if address == "local":
+        return InputError(f"Ray does not start on this machine ({_last_line(problem)}): see `ray status`.")
+    return InputError(
+        f"There is no Ray cluster at {address} ({_last_line(problem)}): check --address, "
+        "or leave it out for a local one."
+    )
+
+
+def _first_of_ours(problem: BaseException | None) -> MeinError | None:
+    """The error of ours among the causes of one that came from the cluster.
+
+    Subtle: Ray may give it back as a class of its own that is also ours, and whose text is a traceback;
+    Ray Data adds lines of advice to our one.
+    """
+    while problem is not None:
+        cause = getattr(problem, "cause", None)
+        if isinstance(problem, MeinError) and cause is None:
+            return type(problem)(str(problem).split("\n", 1)[0])
+        problem = problem.__cause__ if cause is None else cause
+    return None
+
+
+def _last_line(problem: Exception) -> str:
+    lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
+    return (lines or [type(problem).__name__])[-1].rstrip(".")
+
+
+@contextmanager
+def _closed_mouth() -> Iterator[None]:
+    """Keep off the terminal what Ray's C++ writes to it while it starts, whatever its log level."""
+    mouth, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(mouth, 2)
+        os.close(mouth)
+        os.close(nowhere)
+
+
+def _hush() -> None:
+    """Leave the terminal to us: no bars, no logs of Ray's, errors as they are."""
+    import ray.data
+
+    context = ray.data.DataContext.get_current()
+    context.raise_original_map_exception = True  # else its class is lost
+    context.enable_progress_bars = False
+    context.print_on_execution_start = False
+    for name in ("ray", "ray.data", "ray.train"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)

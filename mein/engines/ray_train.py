@@ -1,0 +1,131 @@
+"""Algorithm 1 on a cluster: Ray Data encodes and labels, Ray Train runs the loop over several processes."""
+
+import os
+import shutil
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from mein import ranks
+from mein.config import Config
+from mein.data.corpus import Corpus
+from mein.engines.ray_cluster import refuse_unshared, told
+from mein.engines.ray_encode import encode_on_ray
+from mein.engines.ray_label import label_on_ray
+from mein.engines.ray_post import Distant, open_box, read_aloud
+from mein.errors import LostProcess, MeinError, RunError
+from mein.files import sha256_of
+from mein.label import label_store
+from mein.progress import Reporter, Silence
+from mein.run import learned_expert, prepared_run, train_run
+from mein.training.folder import RunFolder
+from mein.workspace import UNLABELED_PARTS, Run
+
+MOST_LOSSES = 20  # of processes or machines, in one stage
+STATE = ".ray"  # what Ray Train remembers of itself while it works
+Work = Callable[[Reporter], Any]
+
+
+def train_on_ray(
+    config: Config, corpus: Corpus, path: Path, reporter: Reporter, *, resume: bool, processes: int | None
+) -> None:
+    """Algorithm 1 in a folder that all machines share; it is judged by whoever resumes it.
+
+    Processes that train together: so many at most; none: one for each GPU, or for each machine.
+    """
+    folder = RunFolder(path.resolve())
+    with folder.held():
+        run = prepared_run(
+            config, corpus, folder, reporter, resume=resume, spread=partial(encode_on_ray, None)
+        )
+        if run.is_taught and not (folder / "imitators.safetensors").exists():
+            if not (folder / "expert.safetensors").exists():
+                _fit(partial(_train_expert, config, corpus, folder), folder, reporter, processes)
+            _label(run, reporter)
+        if not (folder / "mixture.safetensors").exists():
+            _fit(partial(train_run, config, corpus, folder, resume=True), folder, reporter, processes)
+
+
+def _train_expert(config: Config, corpus: Corpus, folder: RunFolder, reporter: Reporter) -> None:
+    learned_expert(prepared_run(config, corpus, folder, reporter, resume=True))
+
+
+def _label(run: Run, reporter: Reporter) -> None:
+    """The expert's word on the unlabelled text, as in stage 2, which then finds it there."""
+    expert, classes = learned_expert(run), run.labeled.labels.classes
+    by = sha256_of(run.folder / "expert.safetensors")
+    with run.timed("labelling"):
+        for store in map(run.store, UNLABELED_PARTS):
+            work = partial(label_on_ray, None, expert, store, classes, by)
+            label_store(store, classes, by, work, reporter)
+
+
+def _fit(work: Work, folder: RunFolder, reporter: Reporter, processes: int | None) -> None:
+    """Let Ray Train run some work in processes that know each other; it replaces those that are lost."""
+    import ray
+    from ray.train import FailureConfig, RunConfig
+    from ray.train.torch import TorchConfig, TorchTrainer
+
+    refuse_unshared(str(folder.path))
+    box = open_box()
+    trainer = TorchTrainer(
+        _take_part,
+        train_loop_config={"work": work, "box": box, "folder": os.getcwd()},  # noqa: PTH109
+        scaling_config=_scaling(processes),
+        torch_config=TorchConfig(timeout_s=int(ranks.LONGEST_WAIT.total_seconds())),
+        run_config=RunConfig(
+            name="train",
+            storage_path=str(folder / STATE),
+            failure_config=FailureConfig(max_failures=MOST_LOSSES),
+        ),
+    )
+    shutil.rmtree(folder / STATE, ignore_errors=True)
+    failure = None
+    try:
+        with told(), read_aloud(box, reporter):
+            trainer.fit()
+    except RunError as problem:
+        failure = problem
+    finally:
+        shutil.rmtree(folder / STATE, ignore_errors=True)
+    refusal = ray.get(box.refusal.remote())
+    if refusal is not None:
+        raise RunError(refusal) from failure
+    if failure is not None:
+        raise failure
+
+
+def _take_part(given: dict[str, Any]) -> None:
+    """What each process does: its share of the work, unless one of an earlier attempt had to refuse it."""
+    import ray
+
+    box = given["box"]
+    if ray.get(box.refusal.remote()) is not None:
+        return
+    os.chdir(given["folder"])  # where the user's paths mean what they say
+    try:
+        given["work"](Distant(box) if ranks.is_first() else Silence())
+    except LostProcess:
+        raise  # Ray starts all of them again
+    except Exception as problem:
+        ours = isinstance(problem, MeinError)
+        sentence = str(problem) if ours else f"Training failed on the cluster ({problem!r}): see Ray's logs."
+        ray.get(box.refuse.remote(sentence))  # another attempt would end no better
+        raise
+
+
+def _scaling(processes: int | None) -> Any:
+    """So many processes at most, and fewer while machines are missing; the cores are shared among them."""
+    import ray
+    from ray.train import ScalingConfig
+
+    cluster = ray.cluster_resources()
+    machines = [node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]]
+    cores = [int(count) for count in machines if count >= 1]
+    gpus = int(cluster.get("GPU", 0))
+    if gpus:
+        return ScalingConfig(num_workers=(1, min(gpus, processes or gpus)), use_gpu=True)
+    most = len(cores) if processes is None else processes
+    own = max(1, min(sum(cores) // most, *cores))
+    return ScalingConfig(num_workers=(1, most), resources_per_worker={"CPU": own})

@@ -1,0 +1,64 @@
+"""The unlabelled documents of a run as streams that can be read again, here or in another process."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mein.config import Config
+from mein.data.corpus import Source
+from mein.data.splits import fingerprints
+
+
+class UnlabeledTexts:
+    """The unlabelled documents as a stream that can be read again, less those of the test set.
+
+    `in_test` and `empty` count what the last whole reading met.
+    """
+
+    def __init__(self, config: Config, source: Source | None, test: np.ndarray) -> None:
+        self.source = source
+        self.removes = config.removes_test_overlap
+        self.test = test
+        self.in_test = self.empty = 0
+
+    def __iter__(self) -> Iterator[list[str]]:
+        self.in_test = self.empty = 0
+        for chunk in () if self.source is None else self.source():
+            texts = chunk.texts
+            self.empty += empty_texts(texts)
+            if len(self.test):
+                is_known = np.isin(fingerprints(texts), self.test)
+                self.in_test += int(is_known.sum())
+                if self.removes:
+                    texts = [text for text, known in zip(texts, is_known, strict=True) if not known]
+            yield texts
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The documents of a stream that are held out, or the others."""
+
+    chunks: Iterable[Sequence[str]]
+    held_out: np.ndarray
+    is_held_out: bool
+
+    def __iter__(self) -> Iterator[list[str]]:
+        first = 0
+        for chunk in self.chunks:
+            is_out = np.isin(np.arange(first, first + len(chunk)), self.held_out)
+            first += len(chunk)
+            yield [text for text, out in zip(chunk, is_out, strict=True) if out == self.is_held_out]
+
+
+def empty_texts(texts: Iterable[str]) -> int:
+    """How many texts hold nothing but white space."""
+    return sum(not text or text.isspace() for text in texts)
+
+
+def fingerprints_of(test: Source | None) -> np.ndarray:
+    """Those of the test texts, each once; 0, the empty text, betrays nothing and is left out."""
+    prints = [] if test is None else [fingerprints(chunk.texts) for chunk in test()]
+    found = np.unique(np.concatenate(prints)) if prints else np.zeros(0, dtype=np.uint64)
+    known: np.ndarray = found[found != 0]
+    return known
