@@ -17,14 +17,16 @@ from mein.building import build_imitators
 from mein.config import Config
 from mein.data.corpus import Source
 from mein.imitators.reference import Imitators
+from mein.label import label_documents
 from mein.model import load_variant, read_config
 from mein.prepare import SHARD_CHARACTERS, SHARD_DOCUMENTS
 from mein.progress import Reporter
 from mein.text.encoder import Encoder
-from mein.text.store import Store, write_store
+from mein.text.store import Store
+from mein.text.writing import write_store
 from mein.training.folder import RunFolder
 from mein.training.loop import Runtime
-from mein.training.stages import label_documents, train_imitators
+from mein.training.stages import train_imitators
 
 
 def bench_pipeline(
@@ -42,12 +44,14 @@ def bench_pipeline(
         with _timed("encoding", seconds, device):
             store = _encoded(Path(name) / "unlabeled", config, encoder, source)
         with _timed("labelling", seconds, device):
-            label_documents(model.expert, [store], reporter)
+            label_documents(model.expert, [store], model.labels.classes, "bench", reporter)
         imitators = _imitators(config, encoder, len(model.labels.classes)).to(device)
         held_out = Store.open(folder / "encoded/held_out")
         with _timed("imitators", seconds, device):
             outcome = train_imitators(imitators, store, held_out, training, runtime, config.seed)
-        pieces = sum(len(store.pieces(shard).values) for shard in range(store.shard_count))
+        pieces = store.manifest.pieces
+        sizes = _sizes(Path(name) / "unlabeled")
+        processes = min(_workers(config), store.shard_count)
     total = sum(seconds.values())
     return {
         "hardware": hardware(),
@@ -55,6 +59,8 @@ def bench_pipeline(
         "documents": len(store),
         "pieces": pieces,
         "epochs": epochs,
+        "encoding_processes": processes,
+        "bytes_per_document": {kind: size / len(store) for kind, size in sizes.items()},
         "held_out": outcome.score,
         "seconds": seconds | {"total": total},
         "share": {step: value / total for step, value in seconds.items()},
@@ -77,8 +83,20 @@ def _encoded(path: Path, config: Config, encoder: Encoder, source: Source) -> St
         (chunk.texts for chunk in source()),
         shard_documents=SHARD_DOCUMENTS,
         shard_characters=SHARD_CHARACTERS,
-        workers=config.runtime.workers or os.cpu_count() or 1,
+        workers=_workers(config),
     )
+
+
+def _workers(config: Config) -> int:
+    return config.runtime.workers or os.cpu_count() or 1
+
+
+def _sizes(store: Path) -> dict[str, int]:
+    """Bytes at rest: of the encoded text, and of the expert's word on it."""
+    patterns = {"encoded": "*.arrow", "labels": "*.parquet"}
+    return {
+        kind: sum(file.stat().st_size for file in store.glob(pattern)) for kind, pattern in patterns.items()
+    }
 
 
 def _imitators(config: Config, encoder: Encoder, classes: int) -> Imitators:
