@@ -1,28 +1,23 @@
 """mein, the shell door: parses, calls, prints, sets the exit code."""
 
-import os
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from mein import __version__
+from mein import __version__, ranks
 from mein.cli_bench import bench
 from mein.cli_data import data
 from mein.cli_options import (
     AsJson,
-    ConfigFile,
     Dev,
     LabelColumn,
     Labeled,
-    LanguageModel,
     Out,
     Preset,
     Resume,
     Run,
-    Seed,
-    Set,
     TeacherFile,
     Test,
     TextColumn,
@@ -30,6 +25,8 @@ from mein.cli_options import (
 )
 from mein.cli_reproduce import reproduce
 from mein.cli_serve import serve
+from mein.cli_steps import encode, imitate, label
+from mein.cli_train import pretrain, train
 from mein.cli_use import explain, predict
 from mein.errors import MeinError
 
@@ -103,72 +100,8 @@ def check(
         raise typer.Exit(2)
 
 
-@app.command()
-def train(
-    labeled: Labeled,
-    out: Out,
-    unlabeled: Unlabeled = None,
-    dev: Dev = None,
-    test: Test = None,
-    text_column: TextColumn = None,
-    label_column: LabelColumn = None,
-    preset: Preset = None,
-    config: ConfigFile = None,
-    set_: Set = [],  # noqa: B006 - typer reads the default and never changes it
-    seed: Seed = None,
-    seeds: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Train so many times; gives mean and spread.")
-    ] = 1,
-    resume: Resume = False,
-    lm: LanguageModel = None,
-    teacher: TeacherFile = None,
-) -> None:
-    """Train a classifier and judge it beside its controls.
-
-    Settings come from the defaults, then the preset, then the config, then --set: the last word wins.
-    """
-    from mein.config import parse_overrides
-    from mein.shell.train import run_training
-
-    named = {"columns.text": text_column, "columns.label": label_column, "seed": seed}
-    given = {name: value for name, value in named.items() if value is not None}
-    chosen = parse_overrides(set_)
-    if lm is not None:
-        from mein.building import settings_of_language_model
-
-        given["expert.language_model"] = str(lm.resolve())
-        chosen = settings_of_language_model(lm) | chosen
-    if teacher is not None:
-        given |= {"expert.kind": "teacher", "expert.model": absolute(teacher)}
-    settings = (preset, config, chosen | given)
-    run_training((labeled, unlabeled, dev, test), out, settings, seeds, resume)
-
-
-@app.command()
-def pretrain(
-    text: Annotated[
-        list[str],
-        typer.Option("--text", metavar="FILE", help="Raw documents; repeatable; no label is read."),
-    ],
-    out: Out,
-    text_column: TextColumn = None,
-    preset: Preset = None,
-    config: ConfigFile = None,
-    set_: Set = [],  # noqa: B006 - typer reads the default and never changes it
-    seed: Seed = None,
-    resume: Resume = False,
-) -> None:
-    """Train a language model on raw text, for `mein train --lm`.
-
-    Give it the training documents, labelled and not, and neither dev nor test.
-    """
-    from mein.config import parse_overrides
-    from mein.shell.pretrain import run_pretraining
-
-    named = {"columns.text": text_column, "seed": seed}
-    given = {name: value for name, value in named.items() if value is not None}
-    settings = (preset, config, {"expert.kind": "lm-lstm"} | parse_overrides(set_) | given)
-    run_pretraining(text, out, settings, resume)
+app.command()(train)
+app.command()(pretrain)
 
 
 @app.command()
@@ -197,6 +130,9 @@ def report(
     report_runs(runs, out)
 
 
+app.command()(encode)
+app.command()(label)
+app.command()(imitate)
 app.command()(predict)
 app.command()(explain)
 app.add_typer(bench, name="bench")
@@ -205,23 +141,20 @@ app.command()(data)
 app.command()(reproduce)
 
 
-def absolute(path: str) -> str:
-    """A path or glob that means the same from everywhere; a URL as it is."""
-    return path if "://" in path else os.path.abspath(path)  # noqa: PTH100 - Path would eat a glob's signs
-
-
 def main() -> None:
     """Run the command line; a user's error is one sentence and exit code 2."""
     is_debugging = "--debug" in sys.argv
     sys.argv = [argument for argument in sys.argv if argument != "--debug"]
     try:
+        ranks.join()
         app(prog_name="mein")
     except (MeinError, OSError) as problem:
         if is_debugging:
             raise
         from mein.shell.console import complain
 
-        complain(str(problem) if isinstance(problem, MeinError) else _of_system(problem))
+        if ranks.may_complain():
+            complain(str(problem) if isinstance(problem, MeinError) else _of_system(problem))
         sys.exit(2)
     except KeyboardInterrupt:
         _say_how_to_go_on()
@@ -230,11 +163,15 @@ def main() -> None:
         if ended.code == INTERRUPTED:
             _say_how_to_go_on()
         raise
+    finally:
+        ranks.leave()
 
 
 def _say_how_to_go_on() -> None:
+    if not ranks.is_first():
+        return
     sys.stderr.write(
-        "\nStopped. A training, or a file half labelled, goes on with the same command and --resume.\n"
+        "\nStopped. The same command goes on from here; a training, or a file half labelled, with --resume.\n"
     )
 
 

@@ -119,6 +119,51 @@ def bench_predict(
     run_predict(run, documents, text_column, threads, repeats, out)
 
 
+@bench.command("scale")
+def bench_scale(
+    documents: Annotated[
+        list[int], typer.Option(min=1_000, metavar="N", help="Generated documents; repeatable.")
+    ] = [1_000_000],  # noqa: B006 - typer reads the default and never changes it
+    workers: Annotated[
+        list[int], typer.Option(min=1, metavar="N", help="Processes, a core each; repeatable.")
+    ] = [1, 2],  # noqa: B006 - as above
+    out: Figures = None,
+) -> None:
+    """Rate, memory and bytes of encode, label and imitate."""
+    from mein.shell.bench import run_scale
+
+    run_scale(documents, workers, out)
+
+
+@bench.command("costs")
+def bench_costs(
+    results: Annotated[Path, typer.Option(metavar="FOLDER", help="Where benches left their JSON.")] = Path(
+        "results"
+    ),
+    page: Annotated[Path, typer.Option(metavar="FILE", help="The page to make.")] = Path("docs/scale.md"),
+) -> None:
+    """What corpora of any size cost, as a page."""
+    from mein.shell.bench import run_costs
+
+    run_costs(results, page)
+
+
+@bench.command("ranks")
+def bench_ranks(
+    documents: Annotated[int, typer.Option(min=16, metavar="N", help="Of the embedded corpus.")] = 4_000,
+    processes: Annotated[
+        list[int], typer.Option(min=1, metavar="N", help="One thread each; repeatable; the first is 1.00.")
+    ] = [1, 2],  # noqa: B006 - typer reads the default and never changes it
+    sizes: Annotated[int, typer.Option(min=1, metavar="N", help="Embedding size and channels.")] = 512,
+    repeats: Annotated[int, typer.Option(min=1, metavar="N", help="Measurements of each.")] = 3,
+    out: Figures = None,
+) -> None:
+    """Imitators and labelling by several processes, beside one."""
+    from mein.shell.bench import run_ranks
+
+    run_ranks(documents, processes, sizes, repeats, out)
+
+
 @bench.command("serve")
 def bench_serve(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A finished run.")],

@@ -1,5 +1,6 @@
 """The options that commands of the shell share: one name, one meaning."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -44,3 +45,17 @@ TeacherFile = Annotated[
     str | None,
     typer.Option("--teacher", metavar="FILE", help="Documents with a teacher's column `probabilities`."),
 ]
+
+Engine = Annotated[str, typer.Option("--engine", metavar="NAME", help="processes, or ray: many machines.")]
+Address = Annotated[
+    str | None, typer.Option(metavar="ADDRESS", help="Of a Ray cluster; else a local one is started.")
+]
+Processes = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", help="To train in, on Ray; else one a GPU, or a machine."),
+]
+
+
+def absolute(path: str) -> str:
+    """A path or glob that means the same from everywhere; a URL as it is."""
+    return path if "://" in path else os.path.abspath(path)  # noqa: PTH100 - Path would eat a glob's signs

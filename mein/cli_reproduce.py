@@ -6,7 +6,9 @@ from typing import Annotated
 
 import typer
 
-from mein.cli_options import Set
+from mein.cli_options import Address, Engine, Set
+
+Page = Annotated[Path | None, typer.Option(metavar="FILE", help="Only make this page from the result lines.")]
 
 
 def reproduce(
@@ -24,9 +26,9 @@ def reproduce(
     set_: Set = [],  # noqa: B006 - typer reads the default and never changes it
     only: Annotated[str | None, typer.Option(metavar="NAME", hidden=True)] = None,
     jobs: Annotated[int, typer.Option(min=1, metavar="N", help="Runs at a time.")] = 1,
-    page: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Only make this page from the result lines.")
-    ] = None,
+    page: Page = None,
+    engine: Engine = "processes",
+    address: Address = None,
 ) -> None:
     """Run the paper's experiments: our numbers beside its own."""
     from mein.config import parse_overrides
@@ -48,4 +50,4 @@ def reproduce(
         only=only,
         arguments=tuple(sys.argv[2:]),
     )
-    shell.reproduce(request, jobs)
+    shell.reproduce(request, jobs, (engine, address))

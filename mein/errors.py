@@ -4,6 +4,8 @@ MeinError
 ├── InputError      a file, a text or a label that cannot be used (also a ValueError)
 ├── ConfigError     a setting that is unknown or out of range (also a ValueError)
 ├── RunError        a run folder that is missing, damaged, newer than this version, or another run's
+│   ├── DamagedFile  a file of a store that is not what was written, or is gone
+│   └── LostProcess  one of several processes that work together is gone
 └── MissingExtra    an optional package that is not installed
 """
 
@@ -22,6 +24,14 @@ class ConfigError(MeinError, ValueError):
 
 class RunError(MeinError):
     """A run folder that is missing, damaged, newer than this version, or another run's."""
+
+
+class DamagedFile(RunError):  # noqa: N818 - as below
+    """A file of a store that is not what was written, or is gone."""
+
+
+class LostProcess(RunError):  # noqa: N818 - as below
+    """One of several processes that work together is gone."""
 
 
 class MissingExtra(MeinError):  # noqa: N818 - reads as a sentence: raise MissingExtra(...)

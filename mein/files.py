@@ -1,13 +1,23 @@
 """Files that are either whole or not there: written under a temporary name, then renamed."""
 
 import errno
+import fcntl
+import hashlib
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from mein.errors import RunError
+
+REMEDIES = {
+    errno.ENOSPC: "the disk is full: free some space and start again (a training with --resume)",
+    errno.EDQUOT: "your share of the disk is full: free some space and start again",
+    errno.EFBIG: "it is larger than the system allows: raise the limit (ulimit -f) and start again",
+    errno.EROFS: "the disk is read-only: choose a folder that can be written to",
+}
 
 
 @contextmanager
@@ -37,10 +47,41 @@ def write_atomically(path: Path, content: bytes) -> None:
         temporary.write_bytes(content)
 
 
-def writing_failed(path: Path, problem: OSError) -> RunError:
+@contextmanager
+def held_folder(path: Path, *, waits: bool = False, remedy: str = "choose another --out") -> Iterator[None]:
+    """Hold a folder, made where it is not there, so that a second process refuses to start, or waits."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        lock = (path / ".lock").open("w", encoding="utf-8")
+    except OSError as problem:
+        raise writing_failed(path, problem) from problem
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
+        except BlockingIOError as problem:
+            raise RunError(f"Another process is working in {path}: wait for it, or {remedy}.") from problem
+        yield
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """The same file under another name, or a copy where the disk knows no links; whole or not there."""
+    if target.exists() or source.name.startswith("."):
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(source, target)
+    except OSError:
+        with atomic_path(target) as temporary:
+            shutil.copyfile(source, temporary)
+
+
+def sha256_of(path: Path) -> str:
+    """The checksum of a file's content."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def writing_failed(path: Path | str, problem: OSError) -> RunError:
     """One sentence for a write that the system refused."""
-    if problem.errno == errno.ENOSPC:
-        remedy = "the disk is full: free some space and start again with --resume"
-    else:
-        remedy = f"{problem.strerror}: choose a folder that can be written to"
-    return RunError(f"Cannot write {path}: {remedy}.")
+    other = f"{problem.strerror or problem}: choose a folder that can be written to"
+    return RunError(f"Cannot write {path}: {REMEDIES.get(problem.errno or 0, other)}.")

@@ -17,49 +17,13 @@ from mein.labeled import LabeledTexts
 from mein.progress import Reporter
 from mein.seeds import numpy_generator
 from mein.text.encoder import Encoder, Reader, learn_vocabularies
-from mein.text.store import Store, write_store
+from mein.text.store import Store
+from mein.text.writing import Spread, followed, write_store
 from mein.training.folder import RunFolder
+from mein.unlabeled import Chosen, UnlabeledTexts, empty_texts, fingerprints_of
 
 SHARD_DOCUMENTS, SHARD_CHARACTERS = 10_000, 64_000_000  # whichever is reached first
 HELD_OUT_DOCUMENTS = 2_000  # unlabelled documents on which stage 2 is judged, a tenth at most, but one
-
-
-class UnlabeledTexts:
-    """The unlabelled documents as a stream that can be read again, less those of the test set.
-
-    `in_test` and `empty` count what the last whole reading met.
-    """
-
-    def __init__(self, config: Config, source: Source | None, test: np.ndarray) -> None:
-        self.source = source
-        self.removes = config.removes_test_overlap
-        self.test = test
-        self.in_test = self.empty = 0
-
-    def __iter__(self) -> Iterator[list[str]]:
-        self.in_test = self.empty = 0
-        for chunk in () if self.source is None else self.source():
-            texts = chunk.texts
-            self.empty += empty_texts(texts)
-            if len(self.test):
-                is_known = np.isin(fingerprints(texts), self.test)
-                self.in_test += int(is_known.sum())
-                if self.removes:
-                    texts = [text for text, known in zip(texts, is_known, strict=True) if not known]
-            yield texts
-
-
-def empty_texts(texts: Iterable[str]) -> int:
-    """How many texts hold nothing but white space."""
-    return sum(not text or text.isspace() for text in texts)
-
-
-def _test_fingerprints(corpus: Corpus) -> np.ndarray:
-    """Those of the test texts, each once; 0, the empty text, betrays nothing and is left out."""
-    prints = [] if corpus.test is None else [fingerprints(chunk.texts) for chunk in corpus.test()]
-    found = np.unique(np.concatenate(prints)) if prints else np.zeros(0, dtype=np.uint64)
-    known: np.ndarray = found[found != 0]
-    return known
 
 
 def prepare(
@@ -69,6 +33,7 @@ def prepare(
     folder: RunFolder,
     reporter: Reporter,
     reader: Reader | None = None,
+    spread: Spread | None = None,
 ) -> dict[str, int]:
     """Leave words.txt, pieces.model, labels.json and the stores in the folder; skip what is there.
 
@@ -77,15 +42,16 @@ def prepare(
     _remember_labels(labeled, folder)
     if (folder / "prepared.json").exists():
         return folder.read_json("prepared.json")
-    test = _test_fingerprints(corpus)
+    test = fingerprints_of(corpus.test)
     unlabeled = UnlabeledTexts(config, corpus.unlabeled, test)
     read = (labeled.train_texts, labeled.dev_texts, unlabeled)
     encoder, seen = _vocabularies(config, *read, folder, reporter, reader)
     counts = {"train": len(labeled.train_texts), "dev": len(labeled.dev_texts)}
-    _encode_labeled(folder, encoder, labeled)
+    encode_labeled(folder, encoder, labeled)
     counts["silent"] = _refuse_silence(config, folder) if reader is None else 0
     if seen["unlabeled"]:
-        counts |= _encode_unlabeled(config, folder, encoder, unlabeled, seen["unlabeled"], reporter)
+        documents = seen["unlabeled"]
+        counts |= _encode_unlabeled(config, folder, encoder, unlabeled, documents, reporter, spread)
     counts |= {name: seen[name] for name in ("removed", "unlabeled_in_test", "empty")}
     for part, texts in (("train", labeled.train_texts), ("dev", labeled.dev_texts)):
         counts[f"{part}_in_test"] = int(np.isin(fingerprints(texts), test).sum())
@@ -97,7 +63,7 @@ def prepare(
     return counts
 
 
-def _encode_labeled(folder: RunFolder, encoder: Encoder, labeled: LabeledTexts) -> None:
+def encode_labeled(folder: RunFolder, encoder: Encoder, labeled: LabeledTexts) -> None:
     """Train and dev, each a store of a single shard."""
     for part, texts in (("train", labeled.train_texts), ("dev", labeled.dev_texts)):
         path = folder / f"encoded/{part}"
@@ -204,37 +170,41 @@ def _encode_unlabeled(
     unlabeled: Iterable[Sequence[str]],
     documents: int,
     reporter: Reporter,
+    spread: Spread | None = None,
 ) -> dict[str, int]:
     """Encode the unlabelled text into two stores: what imitators learn from, and what they are judged on."""
     held_out = held_out_rows(documents, config.seed)
     workers = config.runtime.workers or os.cpu_count() or 1
 
-    def chosen(wants_held_out: bool) -> Iterator[list[str]]:
-        first = 0
-        for chunk in unlabeled:
-            is_held_out = np.isin(np.arange(first, first + len(chunk)), held_out)
-            first += len(chunk)
-            kept = [t for t, out in zip(chunk, is_held_out, strict=True) if out == wants_held_out]
-            task.advance(len(kept))
-            yield kept
+    def counted(chunks: Iterable[list[str]]) -> Iterator[list[str]]:
+        for chunk in chunks:
+            task.advance(len(chunk))
+            yield chunk
 
     counts = {}
     with reporter.task("encoding", documents) as task:
         for part in ("held_out", "unlabeled"):
+            chosen = Chosen(unlabeled, held_out, part == "held_out")
             counts[part] = len(
                 write_store(
                     folder / f"encoded/{part}",
                     encoder,
-                    chosen(part == "held_out"),
+                    counted(chosen) if spread is None else chosen,
                     shard_documents=SHARD_DOCUMENTS,
                     shard_characters=SHARD_CHARACTERS,
                     workers=workers,
+                    spread=None if spread is None else followed(spread, task),
                 )
             )
     return counts
 
 
 def held_out_rows(documents: int, seed: int) -> np.ndarray:
-    """Which unlabelled documents stage 2 is judged on: a tenth, 2,000 at most, one at least."""
-    count = max(1, min(documents // 10, HELD_OUT_DOCUMENTS))
+    """Which unlabelled documents stage 2 is judged on."""
+    count = held_out_count(documents)
     return numpy_generator(seed, "held out").choice(documents, count, replace=False)
+
+
+def held_out_count(documents: int) -> int:
+    """How many of so many unlabelled documents are held out: a tenth, 2,000 at most, one at least."""
+    return max(1, min(documents // 10, HELD_OUT_DOCUMENTS))

@@ -302,7 +302,8 @@ def test_a_full_disk_loses_nothing(
 
     with monkeypatch.context() as full:
         full.setattr(os, "fsync", fsync)
-        refuses(rf"Cannot write {tmp_path}/run/.*: the disk is full: free .* again with --resume\.", *words)
+        sentence = rf"Cannot write {tmp_path}/run/.*: the disk is full: .* \(a training with --resume\)\."
+        refuses(sentence, *words)
     assert list(tmp_path.rglob("*.tmp")) == []
     answer = mein(*words, "--resume")
     assert answer.code == 0, answer
@@ -437,5 +438,5 @@ def test_ctrl_c_says_how_to_go_on(tmp_path: Path, files: list[str]) -> None:
     assert child.returncode == 130
     assert (
         err.strip()
-        == "Stopped. A training, or a file half labelled, goes on with the same command and --resume."
+        == "Stopped. The same command goes on from here; a training, or a file half labelled, with --resume."
     )

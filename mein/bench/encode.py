@@ -14,8 +14,8 @@ from mein.bench.hardware import hardware
 from mein.errors import InputError
 from mein.text.encoder import learn_vocabularies
 from mein.text.pieces import PiecesConfig
-from mein.text.store import write_store
 from mein.text.words import WordsConfig
+from mein.text.writing import write_store
 
 SHARDS_PER_WORKER = 4
 

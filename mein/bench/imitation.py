@@ -14,8 +14,9 @@ from mein.progress import Silence
 from mein.seeds import numpy_generator
 from mein.text.encoder import learn_vocabularies
 from mein.text.pieces import PiecesConfig
-from mein.text.store import Store, write_store
+from mein.text.store import Store
 from mein.text.words import WordsConfig
+from mein.text.writing import write_store
 from mein.training.folder import RunFolder
 from mein.training.loop import Runtime
 from mein.training.scores import EXPERT_COLUMN

@@ -1,10 +1,11 @@
 """How much memory it takes, beside the number of documents: a fresh process for each size."""
 
+import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ from mein.errors import MeinError
 from mein.seeds import numpy_generator
 from mein.text.encoder import learn_vocabularies
 from mein.text.pieces import PiecesConfig
-from mein.text.store import write_store
 from mein.text.words import WordsConfig
+from mein.text.writing import write_store
 
 CHUNK_DOCUMENTS = 1_000
 SHARD_DOCUMENTS = 10_000
@@ -71,7 +72,7 @@ def spelled(rank: int) -> str:
     return word
 
 
-def peak_memory(arguments: Sequence[str]) -> dict[str, Any]:
+def peak_memory(arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Run a command and watch it: the sum of the peaks of its processes, each its own highest.
 
     The peaks need not fall together, so the sum is an upper bound on what was resident at once.
@@ -81,7 +82,12 @@ def peak_memory(arguments: Sequence[str]) -> dict[str, Any]:
     started = time.perf_counter()
     peaks: dict[int, float] = {}
     with tempfile.TemporaryFile() as errors:
-        process = subprocess.Popen(list(arguments), stdout=subprocess.DEVNULL, stderr=errors)
+        process = subprocess.Popen(
+            list(arguments),
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            env={**os.environ, **(environment or {})},
+        )
         while process.poll() is None:
             for pid in _family(process.pid):
                 peaks[pid] = max(peaks.get(pid, 0.0), _peak_megabytes(pid))

@@ -191,7 +191,7 @@ def _record(
         return
     seconds = sum(line["seconds"] for line in folder.metrics("seconds"))
     labeled = read_labeled(config, corpus)
-    on_dev = log_probs_of_all(folder, config, labeled.dev_texts)
+    on_dev = log_probs_of_all(folder, config, "dev", labeled.dev_texts)
     correct = read_correct(folder.path)
     lines: list[Line] = []
     for cell in cells:

@@ -9,6 +9,7 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
+from mein.bench.costs import costs_page
 from mein.bench.encode import bench_encode
 from mein.bench.experts import Sizes, bench_experts
 from mein.bench.imitate import bench_imitate
@@ -17,6 +18,8 @@ from mein.bench.imitators import bench_imitators
 from mein.bench.memory import bench_memory
 from mein.bench.pipeline import bench_pipeline
 from mein.bench.predict import bench_predict
+from mein.bench.ranks import bench_ranks
+from mein.bench.scale import STEPS, bench_scale
 from mein.bench.serve import Load, bench_serve
 from mein.data.demo import demo_corpus
 from mein.data.readers import ColumnsConfig, read_documents
@@ -25,7 +28,7 @@ from mein.imitators.reference import ImitatorsConfig
 from mein.inference import choose_device
 from mein.model import load_model
 from mein.progress import Terminal
-from mein.shell.console import open_console
+from mein.shell.console import open_console, say
 
 DOCUMENTS = 100_000  # of the embedded corpus: enough that the start of workers does not count
 LABELLED = 20_000  # of the same, to measure labelling
@@ -121,6 +124,37 @@ def run_predict(
         documents_a_second = f"{rate['documents_per_second']['median']:,.0f}"
         megabytes = f"{rate['megabytes_per_second']['median']:.2f}"
         table.add_row(name, documents_a_second, megabytes, f"{figures['ratio'][name]['median']:.2f}")
+    _deliver(figures, out, table)
+
+
+def run_scale(document_counts: Sequence[int], worker_counts: Sequence[int], out: Path | None) -> None:
+    """Measure the heavy steps over a store, by number of documents and of processes."""
+    figures = bench_scale(document_counts, worker_counts, Terminal(open_console(stderr=True)))
+    table = _table("step", "documents", "processes", "docs/s", "tokens/s", "peak MB of a process")
+    for found in figures["results"]:
+        for step in STEPS:
+            took = found["steps"][step]
+            rates = (f"{took[f'{kind}_per_second']:,.0f}" for kind in ("documents", "tokens"))
+            peak = f"{took['process_megabytes'][0]:,.0f}"
+            table.add_row(step, f"{found['documents']:,}", str(found["workers"]), *rates, peak)
+    _deliver(figures, out, table)
+
+
+def run_costs(results: Path, page: Path) -> None:
+    """Make the page of what scale costs."""
+    write_atomically(page, costs_page(results).encode("utf-8"))
+    say(open_console(), f"Wrote {page}.")
+
+
+def run_ranks(documents: int, processes: Sequence[int], sizes: int, repeats: int, out: Path | None) -> None:
+    """Measure how much sooner several processes are done."""
+    config = ImitatorsConfig(embedding_dim=sizes, channels=sizes)
+    figures = bench_ranks(documents, processes, repeats, config)
+    table = _table("step", "processes", "docs/s", "times the first")
+    for step in ("imitators", "labelling"):
+        for count in processes:
+            rate, ratio = (figures[step][of][count]["median"] for of in ("documents_per_second", "ratio"))
+            table.add_row(step, str(count), f"{rate:,.0f}", f"{ratio:.2f}")
     _deliver(figures, out, table)
 
 

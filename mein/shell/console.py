@@ -3,10 +3,17 @@
 from rich.console import Console
 from rich.text import Text
 
+from mein.ranks import is_first
+
 
 def open_console(*, stderr: bool = False) -> Console:
-    """A console that prints every word literally, wrapped to the terminal's width."""
-    return Console(stderr=stderr, markup=False, highlight=False, emoji=False)
+    """A console that prints every word literally, wrapped to the terminal's width.
+
+    Of several processes only the first is heard, but for errors.
+    """
+    return Console(
+        stderr=stderr, markup=False, highlight=False, emoji=False, quiet=not (stderr or is_first())
+    )
 
 
 def say(console: Console, sentence: str | Text, style: str = "") -> None:

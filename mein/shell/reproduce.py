@@ -5,8 +5,11 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from rich.console import Console
 
 from mein.errors import ConfigError, RunError
 from mein.experiments.cells import EXPERTS, Cell, more_data, results, windows
@@ -16,8 +19,9 @@ from mein.experiments.lines import missing, read_lines
 from mein.experiments.speed import speed_table
 from mein.experiments.tables import results_page
 from mein.files import write_atomically
-from mein.progress import Terminal
+from mein.progress import Reporter, Silence, Terminal
 from mein.shell.console import open_console, say
+from mein.shell.engine import HERE, Engine, opened, tasks_on_ray
 
 FIGURES = {"more-data": more_data_figure, "windows": windows_figure}
 GRIDS = {"results": results, "windows": windows, "more-data": more_data}
@@ -42,24 +46,44 @@ class Request:
     """The command's own words, for the processes that it starts."""
 
 
-def reproduce(request: Request, jobs: int) -> None:
+def reproduce(request: Request, jobs: int, engine: Engine = HERE) -> None:
     """Run the missing cells, a process for each run, several at a time."""
     console = open_console()
     columns = _columns(request)
     cells = sum(map(len, columns))
     say(console, f"{cells} cells are missing, in {len(columns)} runs.")
+    with opened(engine) as on_ray:
+        if on_ray:
+            _run_on_ray(request, columns, console)
+            return
     if jobs == 1 or len(columns) <= 1:
-        experiment = Experiment(
-            request.data, request.work, request.results, request.preset, request.settings, Terminal(console)
-        )
+        experiment = _experiment(request, Terminal(console))
         for column in columns:
             say(console, f"{column[0].dataset}, {column[0].expert}, seed {column[0].seed}", "bold")
             run_column(experiment, column)
         return
     with ThreadPoolExecutor(jobs) as threads:
         failed = [line for line in threads.map(lambda column: _start(request, column), columns) if line]
-    if failed:
-        raise RunError(f"{len(failed)} of {len(columns)} runs failed, the first so: {failed[0]}")
+    _refuse_failed(failed, len(columns))
+
+
+def _run_on_ray(request: Request, columns: Sequence[list[Cell]], console: Console) -> None:
+    """Run each column as a task of Ray, whose machines share the folders."""
+    complaints = []
+    runs = [partial(run_column, _experiment(request, Silence()), column) for column in columns]
+    for number, complaint in enumerate(tasks_on_ray(runs), start=1):
+        say(console, f"{number} of {len(runs)} runs have ended.")
+        complaints += [] if complaint is None else [complaint]
+    _refuse_failed(complaints, len(runs))
+
+
+def _experiment(request: Request, reporter: Reporter) -> Experiment:
+    return Experiment(request.data, request.work, request.results, request.preset, request.settings, reporter)
+
+
+def _refuse_failed(complaints: Sequence[str], runs: int) -> None:
+    if complaints:
+        raise RunError(f"{len(complaints)} of {runs} runs failed, the first so: {complaints[0]}")
 
 
 def write_pages(folder: Path, page: Path) -> None:

@@ -2,6 +2,8 @@
 
 import sys
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +22,16 @@ from mein.labeled import read_labeled
 from mein.model import Model, load_model
 from mein.progress import Terminal
 from mein.provenance import provenance
+from mein.ranks import is_first
 from mein.report.card import write_card
 from mein.report.page import write_report
 from mein.shell.console import open_console, say
+from mein.shell.engine import HERE, Engine, opened, training_on_ray
 from mein.shell.seeds import show_seeds
 from mein.training.folder import RunFolder
 
 Paths = tuple[str, str | None, str | None, str | None]  # labelled, unlabelled, dev, test
+Learn = Callable[[Config, Corpus, Path, bool, Console], list[Row]]
 Settings = tuple[str | None, Path | None, dict[str, Any]]  # preset, config file, overrides
 
 
@@ -41,7 +46,7 @@ def run_demo(out: Path, seed: int, resume: bool) -> None:
         test=source_of_lists(texts.test_texts, texts.test_labels),
         names={part: f"the demo's {part} documents" for part in ("labeled", "unlabeled", "test")},
     )
-    _train(config, corpus, out, resume, open_console())
+    train_and_show(config, corpus, out, resume, open_console())
 
 
 def write_config(path: Path, preset: str | None) -> None:
@@ -52,8 +57,24 @@ def write_config(path: Path, preset: str | None) -> None:
     say(open_console(), f"Wrote {path}; use it with `mein train --config {path} ...`.")
 
 
-def run_training(paths: Paths, out: Path, settings: Settings, seeds: int, resume: bool) -> None:
+def run_training(
+    paths: Paths,
+    out: Path,
+    settings: Settings,
+    seeds: int,
+    resume: bool,
+    engine: Engine = HERE,
+    processes: int | None = None,
+) -> None:
     """Train once, or once for each seed, and show the table."""
+    with opened(engine) as on_ray:
+        learn = partial(_learn_on_ray, processes) if on_ray else train_and_show
+        _run_training(paths, out, settings, seeds, resume, learn)
+
+
+def _run_training(
+    paths: Paths, out: Path, settings: Settings, seeds: int, resume: bool, learn: Learn
+) -> None:
     console = open_console()
     preset, file, overrides = settings
     config = load_config(preset, file, overrides)
@@ -61,7 +82,7 @@ def run_training(paths: Paths, out: Path, settings: Settings, seeds: int, resume
     refuse_resuming_nothing(out, resume)
     check_sources(config, corpus)
     if seeds == 1:
-        _train(config, corpus, out, resume, console)
+        learn(config, corpus, out, resume, console)
         return
     if (out / "config.json").exists():
         raise RunError(f"{out} holds a single run: choose another --out for the runs of {seeds} seeds.")
@@ -70,8 +91,10 @@ def run_training(paths: Paths, out: Path, settings: Settings, seeds: int, resume
         console.rule(f"seed {seed}")
         folder = out / f"seed-{seed}"
         seeded = load_config(preset, file, overrides | {"seed": seed})
-        tables.append(_train(seeded, corpus, folder, resume and folder.exists(), console))
+        tables.append(learn(seeded, corpus, folder, resume and folder.exists(), console))
         folders.append(folder)
+    if not is_first():
+        return
     is_same_test = corpus.test is not None or corpus.dev is not None  # else dev differs with the seed
     write_report(folders, out / "report.html")
     show_seeds(out, folders if is_same_test else [], tables, console)
@@ -109,8 +132,11 @@ def _weights_line(model: Model) -> str:
     )
 
 
-def _train(config: Config, corpus: Corpus, out: Path, resume: bool, console: Console) -> list[Row]:
+def train_and_show(config: Config, corpus: Corpus, out: Path, resume: bool, console: Console) -> list[Row]:
+    """Train in a folder, leave there what people look at, and show the table."""
     rows = train_and_judge(config, corpus, out, Terminal(console), resume=resume)
+    if not is_first():
+        return rows
     _tell(out)
     title = None if corpus.test is not None else f"{rows[0].scores.documents:,} dev documents (no --test)"
     console.print()
@@ -119,6 +145,14 @@ def _train(config: Config, corpus: Corpus, out: Path, resume: bool, console: Con
     say(console, headline(rows), "bold")
     say(console, f'Look at {out / "report.html"}, or try `mein explain {out} "..."`.')
     return rows
+
+
+def _learn_on_ray(
+    processes: int | None, config: Config, corpus: Corpus, out: Path, resume: bool, console: Console
+) -> list[Row]:
+    """The same with Algorithm 1 on a cluster; here it is judged and shown."""
+    training_on_ray(config, corpus, out, Terminal(console), resume=resume, processes=processes)
+    return train_and_show(config, corpus, out, True, console)
 
 
 def _tell(out: Path) -> None:

@@ -31,7 +31,7 @@ def evaluate_run(
     columns = _columns(config.columns, *columns_named)
     texts, values = read_all(lambda: read_documents(documents, columns, labeled=True))
     ids = model.labels.encode(values, documents)
-    rows = compare(ids, log_probs_of_all(RunFolder(path), config, texts, teacher), seed=config.seed)
+    rows = compare(ids, log_probs_of_all(RunFolder(path), config, "test", texts, teacher), seed=config.seed)
     if as_json:
         print(json.dumps([as_plain(row) for row in rows], indent=1))
         return

@@ -13,6 +13,7 @@ from mein.text.ragged import Ragged, concatenate, ragged
 from mein.text.words import END, WordCounter, Words, WordsConfig, tokenize
 
 BATCH_CHARACTERS = 2_000_000  # text that is encoded at once; a document at least
+LONGEST_PIECES = 1_000_000  # about 4 MB of text: a longer document tells imitators no more, and fills memory
 TABLE_TOKENS = 50_000  # about 15 MB; with more distinct tokens than this, begin to remember anew
 END_TOKEN, END_ROW = "", 0  # no tokeniser yields an empty token
 
@@ -88,7 +89,7 @@ class Encoder:
             ends.append(len(rows))
         words, pieces = self._table.take(np.array(rows, np.int32))
         of_words = Ragged(words.values, words.offsets[ends]).tail(self.words_config.max_length)
-        return of_words, Ragged(pieces.values, pieces.offsets[ends])
+        return of_words, Ragged(pieces.values, pieces.offsets[ends]).head(LONGEST_PIECES)
 
 
 class TokenTable(dict[str, int]):

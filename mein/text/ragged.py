@@ -43,10 +43,22 @@ class Ragged:
         """
         if longest is None or not (self.lengths > longest).any():
             return self
+        return self._cut(self.offsets[1:] - np.minimum(self.lengths, longest), longest)
+
+    def head(self, longest: int) -> "Ragged":
+        """The rows, of longer ones only the first so many values.
+
+        >>> ragged([[5, 6, 7], [8]]).head(2).to_lists()
+        [[5, 6], [8]]
+        """
+        return self._cut(self.offsets[:-1], longest) if (self.lengths > longest).any() else self
+
+    def _cut(self, starts: np.ndarray, longest: int) -> "Ragged":
         lengths = np.minimum(self.lengths, longest)
         offsets = offsets_of(lengths)
-        source = np.repeat(self.offsets[1:] - lengths - offsets[:-1], lengths)
-        return Ragged(self.values[source + np.arange(len(source))], offsets)
+        source = np.repeat(starts - offsets[:-1], lengths)
+        source += np.arange(len(source))
+        return Ragged(self.values[source], offsets)
 
     def to_lists(self) -> list[list[int]]:
         """The rows as lists."""

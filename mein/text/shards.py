@@ -1,4 +1,4 @@
-"""One file of an encoded corpus: an Arrow record batch with a checksum, memory-mapped on reading."""
+"""One file of an encoded corpus: an Arrow record batch with facts and a checksum, mapped on reading."""
 
 import zlib
 from collections.abc import Iterator, Mapping
@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from mein.errors import RunError
-from mein.files import atomic_path
+from mein.text.damage import damaged, missing
 from mein.text.ragged import Ragged
 
 CHECKSUM = "checksum"
@@ -17,37 +16,28 @@ LIST_LIMIT = 2**31 - 1  # Arrow's lists count their values in 32 bits, its large
 
 
 def write_arrays(path: Path, columns: Mapping[str, Ragged | np.ndarray], facts: Mapping[str, str]) -> None:
-    """Write columns of equal length and some facts about them; the file is whole or not there."""
+    """Write columns of equal length and some facts about them."""
     arrays = {
         name: _from_ragged(column) if isinstance(column, Ragged) else _from_array(column)
         for name, column in columns.items()
     }
     batch = pa.record_batch(arrays)
     schema = batch.schema.with_metadata({**facts, CHECKSUM: str(_checksum(batch))})
-    with (
-        atomic_path(path) as temporary,
-        pa.OSFile(str(temporary), "wb") as file,
-        pa.ipc.new_file(file, schema) as writer,
-    ):
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, schema) as writer:
         writer.write_batch(batch.replace_schema_metadata(schema.metadata))
 
 
-def read_batch(path: Path) -> pa.RecordBatch:
-    """The columns of a file, mapped into memory, once they have proved undamaged."""
+def read_batch(path: Path, is_proved: bool = False) -> pa.RecordBatch:
+    """The columns of a file, mapped into memory, once they have proved undamaged, here or before."""
     with _reading(path) as reader:
         if reader.num_record_batches != 1:
-            raise _damaged(path)
+            raise damaged(path)
         batch = reader.get_batch(0)
-        batch.validate(full=True)
-        if facts_of(batch.schema).get(CHECKSUM) != str(_checksum(batch)):
-            raise _damaged(path)
+        if not is_proved:
+            batch.validate(full=True)
+            if facts_of(batch.schema).get(CHECKSUM) != str(_checksum(batch)):
+                raise damaged(path)
     return batch
-
-
-def read_facts(path: Path) -> dict[str, str]:
-    """The facts in a file, without a look at its columns."""
-    with _reading(path) as reader:
-        return facts_of(reader.schema)
 
 
 def facts_of(schema: pa.Schema) -> dict[str, str]:
@@ -62,9 +52,9 @@ def _reading(path: Path) -> Iterator[pa.RecordBatchFileReader]:
         with pa.memory_map(str(path)) as file:
             yield pa.ipc.open_file(file)
     except FileNotFoundError as error:
-        raise RunError(f"{path} is missing; restore it from a copy or train again.") from error
+        raise missing(path) from error
     except (pa.ArrowException, OSError, ValueError, TypeError) as error:
-        raise _damaged(path) from error
+        raise damaged(path) from error
 
 
 def to_ragged(column: pa.Array) -> Ragged:
@@ -103,7 +93,3 @@ def _checksum(batch: pa.RecordBatch) -> int:
             if buffer is not None:
                 checksum = zlib.crc32(buffer, checksum)
     return checksum
-
-
-def _damaged(path: Path) -> RunError:
-    return RunError(f"{path} is damaged; restore it from a copy or train again.")

@@ -1,213 +1,207 @@
-"""An encoded corpus on disk: Arrow shards, memory-mapped, with columns that later stages add.
+"""An encoded corpus: Arrow shards, memory-mapped, with what a teacher says of each document beside them.
 
-store.json               version, documents, the length of each shard; written last
-shard-00000.arrow        `words` and `pieces`, lists of int32, a row a document
-shard-00000.NAME.arrow   the column NAME of that shard
+store.json                    counts and checksums of the shards; written last
+shard-00000.arrow             `words` and `pieces`, lists of int32, a row a document
+shard-00000.expert.parquet    a float column for each class, a row a document (see label_files.py)
+labels.json                   the classes, and checksums of the label files; written last
+shard-00000.NAME.arrow        any other column of that shard
+
+A store.json may also name another store and rows of it to leave out (see link_store).
 """
 
-import json
-import math
-from collections.abc import Iterable, Iterator, Sequence
+import hashlib
+from collections.abc import Sequence
 from functools import lru_cache
-from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from mein.data.labels import Label
 from mein.errors import RunError
-from mein.files import write_atomically, writing_failed
-from mein.text.encoder import Encoder
+from mein.text.label_files import EXPERT_COLUMN, LABELS, label_file, read_labels
+from mein.text.manifest import (
+    MANIFEST,
+    VERSION,
+    Manifest,
+    Shard,
+    damaged_manifest,
+    manifest_of,
+    read_json,
+    read_manifest,
+    write_json,
+)
+from mein.text.place import Place, place_of
 from mein.text.ragged import Ragged, ragged
-from mein.text.shards import facts_of, read_batch, read_facts, to_array, to_ragged, write_arrays
-from mein.text.worker import Job
-from mein.text.workers import run_jobs
+from mein.text.shards import read_batch, to_array, to_ragged, write_arrays
 
-__all__ = ["Ragged", "Store", "ragged", "write_store"]
+__all__ = ["EXPERT_COLUMN", "LABELS", "Ragged", "Store", "link_store", "ragged"]
 
-VERSION = 1
-MANIFEST = "store.json"
 OPEN_FILES = 8  # shards and columns kept mapped; each counts as memory of this process
 
 
 class Store:
-    """A finished store: the words and pieces of each shard, and columns beside them."""
+    """A finished store: the words and pieces of each shard, and columns beside them.
 
-    def __init__(self, path: Path, shard_lengths: Sequence[int], fingerprint: str) -> None:
-        self.path = path
-        self.shard_lengths = tuple(shard_lengths)
-        self.fingerprint = fingerprint
+    `left_out` are rows, counted over the whole store, that nobody gets to see.
+    """
+
+    def __init__(self, place: Place, manifest: Manifest, left_out: Sequence[int] = ()) -> None:
+        self.place = place
+        self.manifest = manifest
+        self.shards: tuple[Shard, ...] = manifest.shards
+        starts = np.cumsum([0, *(shard.documents for shard in self.shards)])
+        at = np.searchsorted(starts, np.sort(left_out), side="right") - 1
+        self._left_out = {int(n): np.sort(left_out)[at == n] - starts[n] for n in np.unique(at)}
+        self.shard_lengths = tuple(
+            shard.documents - len(self._left_out.get(number, ())) for number, shard in enumerate(self.shards)
+        )
+        self._labels = _labels_of(place)
         self._read = lru_cache(maxsize=OPEN_FILES)(read_batch)
+        self._read_labels = lru_cache(maxsize=OPEN_FILES)(self._checked_labels)
 
     @classmethod
-    def open(cls, path: Path) -> "Store":
-        """The store in a folder; its shards are read when they are asked for."""
-        manifest = path / MANIFEST
-        try:
-            content = json.loads(manifest.read_text(encoding="utf-8"))
-            version, lengths = int(content["version"]), [int(n) for n in content.get("shards", ())]
-            fingerprint = str(content.get("encoder"))
-        except FileNotFoundError as error:
-            raise RunError(
-                f"{path} holds no finished store ({MANIFEST} is missing); encode the text again."
-            ) from error
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            raise RunError(f"{manifest} is damaged; restore it from a copy or train again.") from error
-        if version > VERSION:
-            raise RunError(
-                f"{manifest} has version {version}, but this mein reads up to {VERSION}; update mein."
-            )
-        return cls(path, lengths, fingerprint)
+    def open(cls, at: Path | str) -> "Store":
+        """The store in a folder or at a URL; its shards are read when they are asked for."""
+        place = place_of(at)
+        content = read_manifest(place)
+        if "store" in content:
+            return _linked(place, content)
+        return cls(place, manifest_of(place, content))
 
     def __len__(self) -> int:
         """How many documents there are."""
         return sum(self.shard_lengths)
 
     @property
+    def fingerprint(self) -> str:
+        """That of the encoder."""
+        return self.manifest.encoder
+
+    @property
     def shard_count(self) -> int:
         """How many shards there are."""
-        return len(self.shard_lengths)
+        return len(self.shards)
+
+    def look_for_labels(self) -> None:
+        """See labels that came after the store was opened."""
+        self._labels = _labels_of(self.place)
+        self._read_labels.cache_clear()
+
+    @property
+    def classes(self) -> tuple[Label, ...] | None:
+        """Those of the labels, in their order; none where the store is not wholly labelled."""
+        return None if self._labels is None else tuple(self._labels["classes"])
+
+    @property
+    def label_digests(self) -> dict[str, str]:
+        """The checksum of each label file by its name; none where the store is not wholly labelled."""
+        return {} if self._labels is None else dict(self._labels["sha256"])
 
     def words(self, shard: int) -> Ragged:
         """The word numbers of each document of a shard."""
-        return to_ragged(self._batch(shard_path(self.path, shard), shard)["words"])
+        return self._rows("words", shard)
 
     def pieces(self, shard: int) -> Ragged:
         """The piece numbers of each document of a shard."""
-        return to_ragged(self._batch(shard_path(self.path, shard), shard)["pieces"])
+        return self._rows("pieces", shard)
 
     def column(self, name: str, shard: int) -> np.ndarray:
         """A column of a shard, (n,) or (n, k), as it was written."""
-        return to_array(self._batch(self._column_path(name, shard), shard)[name])
+        if name == EXPERT_COLUMN and self._labels is not None:
+            array = self._read_labels(shard)
+        else:
+            array = to_array(self._batch(self._column_file(name, shard), None, shard)[name])
+        return array[self._kept(shard)] if shard in self._left_out else array
 
     def has_column(self, name: str, shard: int | None = None) -> bool:
         """Whether a shard has a column; without a shard, whether all of them have it."""
+        if name == EXPERT_COLUMN and self._labels is not None:
+            return True
+        there = set(self.place.names())
         shards = range(self.shard_count) if shard is None else (shard,)
-        return all(self._column_path(name, number).exists() for number in shards)
+        return all(self._column_file(name, number) in there for number in shards)
 
     def write_column(self, name: str, shard: int, array: np.ndarray) -> None:
         """Put a column (n,) or (n, k) of float32 or int64 beside a shard, or replace it."""
         assert len(array) == self.shard_lengths[shard], (array.shape, shard)
-        write_arrays(self._column_path(name, shard), {name: array}, {})
+        with self.place.writing(self._column_file(name, shard)) as path:
+            write_arrays(path, {name: array}, {})
         self._read.cache_clear()
 
-    def _column_path(self, name: str, shard: int) -> Path:
-        return shard_path(self.path, shard).with_suffix(f".{name}.arrow")
+    def _rows(self, name: str, shard: int) -> Ragged:
+        file = self.shards[shard]
+        rows = to_ragged(self._batch(file.file, file.sha256, shard)[name])
+        return rows.take(self._kept(shard)) if shard in self._left_out else rows
 
-    def _batch(self, path: Path, shard: int) -> pa.RecordBatch:
-        batch = self._read(path)
-        if len(batch) != self.shard_lengths[shard]:
+    def _kept(self, shard: int) -> np.ndarray:
+        return np.delete(np.arange(self.shards[shard].documents), self._left_out[shard])
+
+    def _column_file(self, name: str, shard: int) -> str:
+        return self.shards[shard].file.removesuffix(".arrow") + f".{name}.arrow"
+
+    def _checked_labels(self, shard: int) -> np.ndarray:
+        assert self._labels is not None
+        file = label_file(self.shards[shard].file)
+        path = self.place.fetch(file, self._labels["sha256"].get(file))
+        return read_labels(
+            path, f"{self.place}/{file}", self.shards[shard].documents, self._labels["classes"]
+        )
+
+    def _batch(self, file: str, sha256: str | None, shard: int) -> pa.RecordBatch:
+        path = self.place.fetch(file, sha256)
+        batch = self._read(path, is_proved=sha256 is not None)
+        if len(batch) != self.shards[shard].documents:
             raise RunError(
-                f"{path} holds {len(batch)} documents where {self.path / MANIFEST} tells "
-                f"{self.shard_lengths[shard]}; restore both from a copy or train again."
+                f"{path} holds {len(batch)} documents where {self.place}/{MANIFEST} tells "
+                f"{self.shards[shard].documents}; restore both from a copy or train again."
             )
         return batch
 
 
-def write_store(
-    path: Path,
-    encoder: Encoder,
-    chunks: Iterable[Sequence[str]],
-    *,
-    shard_documents: int,
-    workers: int,
-    shard_characters: int | None = None,
-) -> Store:
-    """Encode a stream of documents into a store, in parallel.
-
-    A shard ends at `shard_documents`, or where its text reaches `shard_characters`. A store that is
-    finished is not read again; after an end in the middle, whole shards are kept and the stream,
-    which must be the same, is encoded from there: the files have the same bytes in either case.
-    """
-    if (path / MANIFEST).exists():
-        return _finished(path, encoder)
-    _prepare_folder(path)
-    lengths: list[int] = []
-
-    def missing() -> Iterator[Job]:
-        for texts in _in_shards(chunks, shard_documents, shard_characters):
-            characters = sum(map(len, texts))
-            facts = {"encoder": encoder.fingerprint, "characters": str(characters)}
-            job = Job(shard_path(path, len(lengths)), texts, facts)
-            lengths.append(len(texts))
-            if not _is_written(job):
-                yield job
-
+def _labels_of(place: Place) -> dict[str, Any] | None:
+    """The classes and the checksums of the label files by name; none before the store is labelled."""
     try:
-        run_jobs(encoder, missing(), workers if encoder.reader is None else 1)
-    finally:
-        _remove_temporaries(path)  # of workers that were ended in mid-write
-    _finish(path, lengths, encoder)
-    return Store.open(path)
+        content = read_json(place, LABELS)
+        sha256 = {shard["file"]: shard["sha256"] for shard in content["shards"]}
+        return {"classes": content["classes"], "sha256": sha256}
+    except FileNotFoundError:
+        return None
+    except (KeyError, TypeError) as problem:
+        raise damaged_manifest(place, LABELS) from problem
 
 
-def shard_path(path: Path, shard: int) -> Path:
-    """The file of a shard."""
-    return path / f"shard-{shard:05d}.arrow"
-
-
-def _finished(path: Path, encoder: Encoder) -> Store:
-    store = Store.open(path)
-    if store.fingerprint != encoder.fingerprint:
-        raise RunError(
-            f"{path} holds a store that was encoded with other vocabularies; "
-            "remove it or choose another folder."
-        )
-    return store
-
-
-def _prepare_folder(path: Path) -> None:
-    """Make the folder, or clear it of what a killed run left half-written."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        _remove_temporaries(path)
-    except OSError as error:
-        raise writing_failed(path, error) from error
-
-
-def _remove_temporaries(path: Path) -> None:
-    for temporary in path.glob(".*.tmp"):
-        temporary.unlink(missing_ok=True)
-
-
-def _in_shards(
-    chunks: Iterable[Sequence[str]], documents: int, characters: int | None
-) -> Iterator[list[str]]:
-    """Cut a stream into shards; where depends on the documents alone, not on the chunks."""
-    limit = math.inf if characters is None else characters
-    texts: list[str] = []
-    size = 0
-    for text in chain.from_iterable(chunks):
-        texts.append(text)
-        size += len(text)
-        if len(texts) == documents or size >= limit:
-            yield texts
-            texts, size = [], 0
-    if texts:
-        yield texts
-
-
-def _is_written(job: Job) -> bool:
-    """Whether a former run left this very shard, whole."""
-    try:
-        batch = read_batch(job.path)
-    except RunError:
-        return False
-    return len(batch) == len(job.texts) and job.facts.items() <= facts_of(batch.schema).items()
-
-
-def _finish(path: Path, lengths: Sequence[int], encoder: Encoder) -> None:
-    """Remove what belongs to no shard, then write the manifest, which makes it a store."""
-    files = [shard_path(path, shard) for shard in range(len(lengths))]
-    for leftover in set(path.glob("shard-*.arrow")) - set(files):
-        leftover.unlink()
-    facts = [read_facts(file) for file in files]
-    manifest = {
+def link_store(at: Path, store: Store, left_out: Sequence[int]) -> None:
+    """Make the folder `at` a store that is another one, as it stands now, less some rows."""
+    content = {
         "version": VERSION,
-        "encoder": encoder.fingerprint,
-        "documents": sum(lengths),
-        "words": sum(int(fact["words"]) for fact in facts),
-        "pieces": sum(int(fact["pieces"]) for fact in facts),
-        "shards": list(lengths),
+        "store": store.place.address,
+        "sha256": _digest(store.place),
+        "left_out": sorted(int(row) for row in left_out),
+        "shards": [],
     }
-    write_atomically(path / MANIFEST, json.dumps(manifest).encode("utf-8"))
+    at.mkdir(parents=True, exist_ok=True)
+    write_json(place_of(at), MANIFEST, content)
+
+
+def _linked(place: Place, content: dict[str, Any]) -> Store:
+    """The store that a link names, unless it has changed since."""
+    try:
+        there, sha256, left_out = place_of(content["store"]), content["sha256"], content["left_out"]
+    except (KeyError, TypeError) as problem:
+        raise damaged_manifest(place) from problem
+    manifest = manifest_of(there, read_manifest(there))
+    if _digest(there) != sha256:
+        raise RunError(
+            f"The store {there} has changed since {place} was made from it: "
+            "restore it, or start again in another folder."
+        )
+    return Store(there, manifest, left_out)
+
+
+def _digest(place: Place) -> str:
+    """Changes with the shards and the labels of a store."""
+    digest = hashlib.sha256(place.read(MANIFEST))
+    digest.update(place.read(LABELS) if LABELS in place.names() else b"")
+    return digest.hexdigest()

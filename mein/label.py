@@ -1,0 +1,122 @@
+"""The expert's word on every document of a store: p(y | X, Theta'), beside each shard, once.
+
+Several ranks share the shards; several processes of one machine may share a rank's.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import IO
+
+import torch
+from torch.nn import functional
+
+from mein.data.labels import Label
+from mein.errors import RunError
+from mein.experts.base import Expert
+from mein.inference import expert_logits
+from mein.processes import answers, start_worker
+from mein.progress import Reporter
+from mein.ranks import barrier, is_first, rank, world
+from mein.text.label_files import label_file, labelled_by, read_labels, seal_labels, write_labels
+from mein.text.store import EXPERT_COLUMN, Store
+
+Work = Callable[[Sequence[int]], Iterator[int]]  # labels shards, and yields each when it is done
+Labelling = Callable[[Expert, Store, Sequence[Label], str, Sequence[int]], Iterator[int]]  # see label_here
+KERNELS = 64  # that oneDNN keeps, one for each shape of a batch: more would grow with the documents
+DIED = (
+    "A process that labels documents died (exit code {code}), perhaps for want of memory; "
+    "label with --workers 1: what was labelled is kept."
+)
+
+
+def label_documents(
+    expert: Expert, stores: Iterable[Store], classes: Sequence[Label], by: str, reporter: Reporter
+) -> None:
+    """Label what is not labelled yet, in this process: soft, without dropout."""
+    for store in stores:
+        label_store(store, classes, by, partial(label_here, expert, store, classes, by), reporter)
+
+
+def label_store(store: Store, classes: Sequence[Label], by: str, work: Work, reporter: Reporter) -> int:
+    """Label the shards that lack it, prove the others, and seal the whole; returns how many others wrote.
+
+    Every rank must call, and takes its share of the shards.
+    """
+    if store.has_column(EXPERT_COLUMN):
+        refuse_other_classes(store, classes)
+        return 0
+    there, strangers = set(store.place.names()), 0
+    lacking = []
+    with reporter.task("labelling", len(store)) as task:
+        for shard in range(rank(), store.shard_count, world()):
+            if label_file(store.shards[shard].file) in there:
+                strangers += _proved(store, shard, classes, by)
+                task.advance(store.shard_lengths[shard])
+            else:
+                lacking.append(shard)
+        for shard in work(lacking):
+            task.advance(store.shard_lengths[shard])
+    barrier()
+    if is_first():
+        seal_labels(store.place, store.shards, classes)
+    barrier()
+    store.look_for_labels()
+    return strangers
+
+
+def write_label_file(expert: Expert, store: Store, classes: Sequence[Label], by: str, shard: int) -> None:
+    """Ask the expert about one shard."""
+    z = torch.from_numpy(expert_logits(expert, store.words(shard)))
+    with store.place.writing(label_file(store.shards[shard].file)) as path:
+        write_labels(path, functional.softmax(z, dim=1).numpy(), classes, by)
+
+
+def label_here(
+    expert: Expert, store: Store, classes: Sequence[Label], by: str, shards: Sequence[int]
+) -> Iterator[int]:
+    """Label shards in this process."""
+    for shard in shards:
+        write_label_file(expert, store, classes, by, shard)
+        yield shard
+
+
+def label_in_processes(
+    run: Path, store: Store, by: str, workers: int, shards: Sequence[int]
+) -> Iterator[int]:
+    """Label shards in processes that load a run's expert each, and share the cores."""
+    threads = max(1, (os.cpu_count() or 1) // workers)
+    environment = {"OMP_NUM_THREADS": str(threads), "ONEDNN_PRIMITIVE_CACHE_CAPACITY": str(KERNELS)}
+    arguments = [str(run), str(store.place), by]
+    started = [start_worker("mein.label_worker", arguments, environment) for _ in range(workers)]
+    for found in answers(started, shards, _send, DIED):
+        yield found["shard"]
+
+
+def _send(shard: int, stream: IO[bytes]) -> None:
+    stream.write(f"{shard}\n".encode())
+    stream.flush()
+
+
+def _proved(store: Store, shard: int, classes: Sequence[Label], by: str) -> bool:
+    """Refuse a label file that is not whole, or another expert's; whether a stranger wrote it."""
+    file = label_file(store.shards[shard].file)
+    with store.place.reading(file) as path:
+        read_labels(path, f"{store.place}/{file}", store.shards[shard].documents, classes)
+        author = labelled_by(path)
+    if author not in (None, by):
+        raise RunError(
+            f"{store.place}/{file} holds the word of another expert: label with the run that it is from, "
+            "or remove the label files."
+        )
+    return author is None
+
+
+def refuse_other_classes(store: Store, classes: Sequence[Label]) -> None:
+    """Refuse a store that was labelled with classes other than these."""
+    if store.classes is not None and list(map(str, store.classes)) != list(map(str, classes)):
+        raise RunError(
+            f"{store.place} is labelled with the classes {', '.join(map(str, store.classes))}, not "
+            f"{', '.join(map(str, classes))}: give the run that it was labelled for."
+        )

@@ -1,0 +1,33 @@
+"""One process that labels shards: `python -m mein.label_worker RUN STORE BY`, started by label.py.
+
+A job is a line with the number of a shard; a line of JSON is the answer.
+"""
+
+import sys
+from pathlib import Path
+
+from mein.errors import MeinError
+from mein.inference import choose_device
+from mein.label import write_label_file
+from mein.model import load_variant, read_config
+from mein.processes import answer
+from mein.text.store import Store
+from mein.training.folder import RunFolder
+
+
+def main() -> None:
+    """Work on jobs from standard input until it ends."""
+    folder, store, by = RunFolder(Path(sys.argv[1])), Store.open(sys.argv[2]), sys.argv[3]
+    config = read_config(folder)
+    model = load_variant(folder, config, "expert", choose_device(config.runtime.device))
+    for line in sys.stdin.buffer:
+        shard = int(line)
+        try:
+            write_label_file(model.expert, store, model.labels.classes, by, shard)
+            answer(shard=shard)
+        except MeinError as problem:
+            answer(error=str(problem))
+
+
+if __name__ == "__main__":
+    main()
