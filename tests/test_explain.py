@@ -345,7 +345,7 @@ def falls(classifier: MeinClassifier, texts: list[str], count: int) -> Iterator[
     for text in texts:
         found = classifier.explain(text)
         column = classifier.classes_.tolist().index(found.label)
-        pool = [f for f in found.fragments if f.window == 1]
+        pool = [f for f in found.fragments if f.window == found.fragments[0].window]
         for_label = sorted(pool, key=lambda f: -f.contribution)[:count]
         random = [[pool[i] for i in chance.choice(len(pool), count, replace=False)] for _ in range(5)]
         spoiled = [

@@ -73,7 +73,7 @@ class Explanation:
     imitators: dict[int, float]
     """The part of each window's imitator."""
     fragments: tuple[Fragment, ...]
-    """Of all windows, the strongest first; negative ones spoke for the alternative."""
+    """The strongest first, but windows with a negative gate last; those below 0 spoke for the alternative."""
     pieces: tuple[Piece, ...]
     """In the order of the text; none where imitators have no say."""
     labels: tuple[Label, ...]
@@ -165,10 +165,12 @@ class _Said:
     """p_ij (I, J, Y)."""
     shares: np.ndarray
     """Of each fragment (I, J)."""
+    weights: np.ndarray
+    """Gate over temperature of each imitator (I,)."""
 
     def fragments(self, count: int) -> list[Fragment]:
         """The strongest so many."""
-        return [self._fragment(i, j) for i, j in strongest(self.shares, count)]
+        return [self._fragment(i, j) for i, j in strongest(self.shares, self.weights, count)]
 
     def _fragment(self, i: int, j: int) -> Fragment:
         c, J = self.windows[i], self.shares.shape[1]
@@ -187,10 +189,10 @@ def _said(
     pair: tuple[int, int],
 ) -> _Said:
     """Split the parts (I,) of imitators between two labels, given their p_ij (I, J, Y) on pieces (J,)."""
-    shares = np.zeros(probs.shape[:2])
-    if len(pieces):
-        shares = fragment_shares(probs[:, :, pair[0]], probs[:, :, pair[1]], weights, parts)
-    return _Said(model.imitators.windows, model.encoder.pieces.fragments(pieces.tolist()), probs, shares)
+    a, b = (probs[:, :, label] for label in pair)
+    shares = fragment_shares(a, b, weights, parts) if len(pieces) else np.zeros(probs.shape[:2])
+    spelled = model.encoder.pieces.fragments(pieces.tolist())
+    return _Said(model.imitators.windows, spelled, probs, shares, weights)
 
 
 def blanking_shares(
@@ -223,8 +225,7 @@ def _by_window(model: Model, values: np.ndarray) -> dict[int, float]:
 
 def _lead(values: np.ndarray, first: int, second: int) -> np.ndarray:
     """By how much the first label leads the second, of values (..., Y)."""
-    wide = values.astype(np.float64)
-    lead: np.ndarray = wide[..., first] - wide[..., second]
+    lead: np.ndarray = values[..., first].astype(np.float64) - values[..., second]
     return lead
 
 

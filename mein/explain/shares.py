@@ -28,9 +28,14 @@ def fragment_shares(a: np.ndarray, b: np.ndarray, weights: np.ndarray, parts: np
     return shares
 
 
-def strongest(shares: np.ndarray, count: int) -> Sequence[tuple[int, int]]:
-    """The imitator and position of the fragments with the largest shares (I, J) of either sign, in order."""
-    order = np.argsort(-np.abs(shares), axis=None, kind="stable")[:count]
+def strongest(shares: np.ndarray, weights: np.ndarray, count: int) -> Sequence[tuple[int, int]]:
+    """The imitator and position of the fragments with the largest shares (I, J) of either sign, in order.
+
+    Those of imitators with a negative weight come last: such an imitator corrects the others, and what
+    it takes away at a fragment does not say that the fragment speaks for the other label.
+    """
+    corrects = np.broadcast_to(weights[:, None] < 0, shares.shape)
+    order = np.lexsort((-np.abs(shares).ravel(), corrects.ravel()))[:count]
     i, j = np.unravel_index(order, shares.shape)
     return list(zip(i.tolist(), j.tolist(), strict=True))
 
