@@ -1,5 +1,6 @@
 """mein encode, mein label, mein imitate."""
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 from mein.data.corpus import Source
 from mein.data.readers import ColumnsConfig, read_documents
 from mein.imitate import Paths, begin, corpus_like, is_there, ready_store, settings_like
+from mein.label import KERNELS
 from mein.progress import Reporter, Silence, Terminal
 from mein.ranks import is_first
 from mein.shell.console import open_console
@@ -58,6 +60,7 @@ def label_documents_of(
     at: str, by: Path, workers: int | None, sets_aside: bool, engine: Engine = HERE
 ) -> None:
     """Let a run's expert label a store, and say what comes next."""
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", str(KERNELS))
     run, reporter = FinishedRun.open(by), _reporter()
     with opened(engine) as on_ray:
         elsewhere = labelling_on_ray(workers) if on_ray else None
