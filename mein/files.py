@@ -36,9 +36,13 @@ def atomic_path(path: Path) -> Iterator[Path]:
 
 
 def is_temporary(name: str, of: str | None = None) -> bool:
-    """Whether a file's name is one that `atomic_path` gives, for the file `of` or for any."""
-    target = ".+" if of is None else re.escape(of)
-    return re.fullmatch(rf"\.{target}\.\d+\.tmp", name) is not None
+    """Whether a file's name is one that `atomic_path` gives, for the file `of` or for any.
+
+    For any, also one that safetensors gives to the beginning of a file that it writes.
+    """
+    if of is None:
+        return re.fullmatch(r"\..+\.\d+\.tmp|\.tmp[A-Za-z0-9]{6}", name) is not None
+    return re.fullmatch(rf"\.{re.escape(of)}\.\d+\.tmp", name) is not None
 
 
 def write_atomically(path: Path, content: bytes) -> None:

@@ -50,7 +50,11 @@ def test_a_folder_of_something_else_is_refused_and_left_alone(folder: RunFolder)
 def test_what_a_kill_left_is_cleared_and_nothing_else(folder: RunFolder) -> None:
     (folder / ".config.json.77.tmp").write_bytes(b"{")
     folder.claim(IDENTITY, resume=True)
-    halves = [".expert.checkpoint.safetensors.12.tmp", "encoded/unlabeled/.shard-00000.expert.arrow.9.tmp"]
+    halves = [
+        ".expert.checkpoint.safetensors.12.tmp",
+        ".tmpbTItUh",
+        "encoded/unlabeled/.shard-00000.expert.arrow.9.tmp",
+    ]
     kept = ["notes.tmp", ".notes.tmp", "encoded/store.json", ".x.12a.tmp"]
     for name in (*halves, *kept):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -67,6 +71,8 @@ def test_a_temporary_name_is_recognised(tmp_path: Path) -> None:
         assert is_temporary(temporary.name, "config.json")
         assert not is_temporary(temporary.name, "labels.json")
     assert not is_temporary("config.json")
+    assert is_temporary(".tmpbTItUh")  # what a kill leaves of a file that safetensors was writing
+    assert not is_temporary(".tmpbTItUh", "config.json")
     assert [p.name for p in tmp_path.iterdir()] == ["config.json"]
 
 

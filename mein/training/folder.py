@@ -70,7 +70,7 @@ class RunFolder:
 
     def _clear_halves(self) -> None:
         """Remove temporary files, and the last line of the metrics where a kill cut it."""
-        for path in [p for p in self.path.rglob(".*.tmp") if is_temporary(p.name)]:
+        for path in [p for p in self.path.rglob(".*") if is_temporary(p.name)]:
             path.unlink(missing_ok=True)
         path = self / "metrics.jsonl"
         content = path.read_bytes() if path.exists() else b""
