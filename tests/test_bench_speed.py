@@ -1,12 +1,17 @@
 """The benches of experts and imitators measure both sides of every ratio, and say on what."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
 from mein.bench.experts import Sizes, bench_experts
 from mein.bench.imitate import bench_imitate
 from mein.bench.imitators import WINDOWS, bench_imitators, floor
+from mein.bench.pipeline import bench_pipeline
+from mein.data.corpus import source_of_lists
 from mein.imitators.reference import ImitatorsConfig
+from mein.progress import Silence
 from tests import tiny
 
 CPU = torch.device("cpu")
@@ -50,3 +55,14 @@ def test_the_time_to_the_plain_loop_s_kl_is_told(tmp_path_factory: pytest.TempPa
     ours = found["ours"]
     assert ours["reached"] == (ours["kl"] <= found["plain"]["kl"])
     assert (found["times_sooner"] is not None) == ours["reached"]
+
+
+def test_the_way_from_raw_text_to_imitators_is_timed_step_by_step(tmp_path: Path) -> None:
+    tiny.run(tmp_path / "run")
+    texts = tiny.TEXTS.unlabeled_texts
+    found = bench_pipeline(tmp_path / "run", source_of_lists(texts), 2, CPU, Silence())
+    steps = ("encoding", "labelling", "imitators")
+    assert found["documents"] == len(texts)
+    assert found["seconds"]["total"] == pytest.approx(sum(found["seconds"][step] for step in steps))
+    assert sum(found["share"].values()) == pytest.approx(1.0)
+    assert min(found["bytes_per_document"].values()) > 0

@@ -16,6 +16,7 @@ from mein.data.demo import demo_corpus
 from mein.errors import InputError
 from mein.explain import Explanation, as_page, explain
 from mein.explain.layout import laid_out
+from mein.explain.shares import strongest
 from mein.model import Model
 from mein.text.words import tokenize
 from tests.reviews import LABELS, NEW, RAW, TEXTS, THREE_LABELS, THREE_TEXTS, tiny
@@ -378,3 +379,9 @@ def test_the_pieces_it_colours_most_are_important_too(trained: MeinClassifier) -
     top, by_chance = np.mean(drops, axis=0)
     assert top > 3 * by_chance
     assert top > 0.1
+
+
+def test_fragments_of_an_imitator_that_corrects_come_last() -> None:
+    shares = np.array([[9.0, -8.0], [0.5, -1.0]])
+    assert strongest(shares, np.array([1.0, 1.0]), 3) == [(0, 0), (0, 1), (1, 1)]
+    assert strongest(shares, np.array([-1.0, 1.0]), 3) == [(1, 1), (1, 0), (0, 0)]

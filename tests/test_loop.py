@@ -223,6 +223,25 @@ def test_a_stage_that_stops_in_the_middle_goes_on_there(tmp_path: Path, stops_at
     assert second[1:] == whole[1:]
 
 
+@pytest.mark.parametrize(("takes_last", "epoch"), [(True, 3), (False, 0)])
+def test_the_last_epoch_is_taken_where_a_stage_says_so(tmp_path: Path, takes_last: bool, epoch: int) -> None:
+    """What is measured gets worse and worse: the best is the start."""
+    w = nn.Parameter(torch.zeros(1))
+    stage = Stage(
+        "toy",
+        {"w": w},
+        5,
+        batches,
+        as_it_is,
+        lambda rows, step: -w.sum(),
+        lambda: {"score": w.sum().item()},
+        takes_last=takes_last,
+    )
+    outcome = train(stage, OptimizationConfig(epochs=3, patience=None), runtime_in(tmp_path / "whole", 1e9))
+    assert outcome.epoch == epoch
+    assert (w.item() > 0) == takes_last
+
+
 @pytest.fixture(autouse=True)
 def folders(tmp_path: Path) -> None:
     for name in ("whole", "parts"):

@@ -13,7 +13,7 @@ from mein import steps
 from tests import tiny
 from tests.ray_clusters import kill_worker, meanwhile, small_cluster
 from tests.shell import mein, refuses
-from tests.stepping import LEFT, content, make_run, probabilities
+from tests.stepping import LEFT, content, make_stores, probabilities
 
 ray = pytest.importorskip("ray")
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of Ray itself
@@ -35,13 +35,7 @@ def cluster() -> Iterator[Any]:
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a finished run, its documents, and a labelled store that plain processes wrote."""
     folder = tmp_path_factory.mktemp("home")
-    run = make_run(folder)
-    with pytest.MonkeyPatch.context() as small:
-        small.setattr(steps, "SHARD_DOCUMENTS", SHARD)
-        words = ("--like", run, "--text", folder / "raw.csv", "--workers", 1)
-        assert mein("encode", *words, "--out", folder / "store").code == 0
-        shutil.copytree(folder / "store", folder / "encoded")
-        assert mein("label", folder / "store", "--by", run, "--workers", 1).code == 0
+    make_stores(folder, SHARD, encoded="encoded", labelled="store")
     return folder
 
 

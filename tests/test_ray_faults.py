@@ -20,7 +20,7 @@ from mein import steps
 from mein.training.checkpoint import load_tensors
 from tests.ray_clusters import kill_node, kill_worker, meanwhile, small_cluster
 from tests.shell import ROOT, mein
-from tests.stepping import LEFT, content, make_run, probabilities
+from tests.stepping import LEFT, content, make_stores, probabilities
 from tests.tiny import SETTINGS
 
 ray = pytest.importorskip("ray")
@@ -43,13 +43,7 @@ def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run, its documents, and stores in every state, made without Ray."""
     folder = tmp_path_factory.mktemp("home")
-    run = make_run(folder)
-    with pytest.MonkeyPatch.context() as small:
-        small.setattr(steps, "SHARD_DOCUMENTS", SHARD)
-        words = ("--like", run, "--text", folder / "raw.csv", "--workers", 1)
-        assert mein("encode", *words, "--out", folder / "encode").code == 0
-        shutil.copytree(folder / "encode", folder / "label")
-        assert mein("label", folder / "label", "--by", run, "--workers", 1).code == 0
+    make_stores(folder, SHARD, encoded="encode", labelled="label")
     return folder
 
 

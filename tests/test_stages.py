@@ -1,8 +1,10 @@
 """Each stage trains what it must and nothing else, on what it may see and nothing else."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -19,12 +21,21 @@ from mein.prepare import prepare
 from mein.progress import Silence
 from mein.run import learned_expert, learned_imitators, tune_mixture_and_controls
 from mein.text.ragged import ragged
+from mein.text.store import Store
 from mein.training.checkpoint import load_tensors
 from mein.training.folder import RunFolder
 from mein.training.loop import Runtime
 from mein.training.objectives import Objective
 from mein.training.scores import EXPERT_COLUMN
-from mein.training.stages import LabeledPart, SupervisedConfig, fine_tune, train_expert
+from mein.training.stages import (
+    ImitationConfig,
+    LabeledPart,
+    SupervisedConfig,
+    fine_tune,
+    imitation_stage,
+    suited,
+    train_expert,
+)
 from mein.workspace import Run
 from tests import tiny
 
@@ -191,3 +202,38 @@ def test_evidence_is_centred_on_unlabelled_text_if_asked(tmp_path: Path, centers
     leaning = np.abs(alpha.mean(axis=1)).max()
     assert leaning < 1e-6 if centers else leaning > 0.1
     assert bool(imitators.offset.any()) == centers
+
+
+@pytest.mark.parametrize(
+    ("pieces", "tokens", "rate"),
+    [
+        (5_000, 512, 1e-3),
+        (2_000_000, 4_000, 1e-3),
+        (8_192_000, 16_384, 1e-3 * math.sqrt(2)),
+        (10**9, 32_768, 2e-3),
+    ],
+)
+def test_large_corpora_get_large_batches_and_a_rate_that_suits_them(
+    pieces: int, tokens: int, rate: float
+) -> None:
+    """An epoch has 500 steps where the batch allows it; above 8,192 pieces the rate grows by the root."""
+    store = cast(Store, SimpleNamespace(manifest=SimpleNamespace(pieces=pieces)))
+    found = suited(ImitationConfig(learning_rate=1e-3), store)
+    assert found.batch_tokens == tokens
+    assert found.learning_rate == pytest.approx(rate)
+
+
+@pytest.mark.parametrize("given", [{"batch_tokens": 77}, {"batch_documents": 32}])
+def test_a_batch_that_is_set_stays(given: dict[str, Any]) -> None:
+    store = cast(Store, SimpleNamespace(manifest=SimpleNamespace(pieces=10**9)))
+    config = ImitationConfig(**given)
+    assert suited(config, store) == config
+
+
+@pytest.mark.parametrize("falls", [True, False])
+def test_the_last_epoch_is_taken_only_where_the_rate_falls_to_zero(tmp_path: Path, falls: bool) -> None:
+    run = begin(tmp_path / "run", imitator_training__falls_to_zero=falls)
+    imitators = learned_imitators(run, learned_expert(run))
+    unlabeled, held_out = run.store("unlabeled"), run.store("held_out")
+    config = suited(run.config.imitator_training, unlabeled)
+    assert imitation_stage(imitators, unlabeled, held_out, config, 0).takes_last == falls

@@ -23,7 +23,7 @@ from mein.text import workers
 from mein.text.store import EXPERT_COLUMN, Store
 from mein.training.folder import RunFolder
 from tests.shell import ROOT, mein, refuses, write_csv
-from tests.stepping import LEFT, SHARD, content, make_run, pieces_of, probabilities
+from tests.stepping import LEFT, SHARD, content, make_stores, pieces_of, probabilities
 
 
 @pytest.fixture(autouse=True)
@@ -35,12 +35,7 @@ def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a finished run, its documents, and a store in every state."""
     folder = tmp_path_factory.mktemp("home")
-    run = make_run(folder)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(steps, "SHARD_DOCUMENTS", SHARD)
-        encode(folder, folder / "encoded")
-        shutil.copytree(folder / "encoded", folder / "labelled")
-        assert mein("label", folder / "labelled", "--by", run, "--workers", 1).code == 0
+    make_stores(folder, SHARD, encoded="encoded", labelled="labelled")
     return folder
 
 

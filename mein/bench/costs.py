@@ -1,11 +1,10 @@
 """docs/scale.md: what corpora of any size cost, from what `mein bench scale` and `pipeline` measured."""
 
-import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from mein.bench.figures import read_figures
 from mein.errors import InputError
 
 CORPORA = (1_000_000, 100_000_000, 10_000_000_000)
@@ -46,7 +45,7 @@ def costs_page(results: Path) -> str:
 
 
 def _of_cores(path: Path) -> Measured | None:
-    figures = _read(path)
+    figures = read_figures(path)
     if figures is None:
         return None
     largest = max(figures["results"], key=lambda found: (found["documents"], found["workers"]))
@@ -60,7 +59,7 @@ def _of_cores(path: Path) -> Measured | None:
 
 
 def _of_gpu(path: Path) -> Measured | None:
-    figures = _read(path)
+    figures = read_figures(path)
     if figures is None:
         return None
     documents, seconds = figures["documents"], figures["seconds"]
@@ -122,12 +121,3 @@ def _row(measured: Measured, documents: int) -> list[str]:
 
 def _told(number: float) -> str:
     return f"{number:,.0f}" if number >= 10 else f"{number:.2g}"
-
-
-def _read(path: Path) -> dict[str, Any] | None:
-    if not path.exists():
-        return None
-    try:
-        return {**json.loads(path.read_text(encoding="utf-8"))}
-    except (OSError, ValueError, TypeError) as problem:
-        raise InputError(f"{path} is no result of a bench: measure again, or remove it.") from problem

@@ -48,7 +48,7 @@ def _plain(
     folder: RunFolder, config: Config, device: torch.device, unlabeled: Store, held_out: Store
 ) -> dict[str, float]:
     """The paper's loop: Embedding and Conv1d in float32, 32 documents a batch, torch's own Adam."""
-    imitators = _imitators(folder, config, device)
+    imitators = new_imitators(folder, config, device)
     stage = imitation_stage(imitators, unlabeled, held_out, PLAIN, config.seed)
     optimizer = torch.optim.Adam(imitators.parameters(), lr=PLAIN.learning_rate)
     started = time.perf_counter()
@@ -66,7 +66,7 @@ def _ours(
     folder: RunFolder, config: Config, device: torch.device, unlabeled: Store, held_out: Store, goal: float
 ) -> dict[str, Any]:
     """Our loop with the run's settings, stopped when the held-out KL is down to the goal."""
-    imitators = _imitators(folder, config, device)
+    imitators = new_imitators(folder, config, device)
     settings = suited(config.imitator_training, unlabeled)
     stage = imitation_stage(imitators, unlabeled, held_out, settings, config.seed)
     optimizer = torch.optim.Adam(imitators.parameters(), lr=settings.learning_rate, fused=True)
@@ -113,7 +113,8 @@ def _open(folder: RunFolder, part: str) -> Store:
     return store
 
 
-def _imitators(folder: RunFolder, config: Config, device: torch.device) -> Imitators:
+def new_imitators(folder: RunFolder, config: Config, device: torch.device) -> Imitators:
+    """Untrained ones for a run's vocabulary and classes, the same each time."""
     classes, pieces = len(read_labels(folder)[0].classes), load_encoder(config, folder).pieces.size
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)

@@ -13,10 +13,9 @@ import torch
 from mein.artefacts import load_encoder
 from mein.bench.experts import device_name, wait_for
 from mein.bench.hardware import hardware
-from mein.building import build_imitators
+from mein.bench.imitate import new_imitators
 from mein.config import Config
 from mein.data.corpus import Source
-from mein.imitators.reference import Imitators
 from mein.label import label_documents
 from mein.model import load_variant, read_config
 from mein.prepare import SHARD_CHARACTERS, SHARD_DOCUMENTS
@@ -45,7 +44,7 @@ def bench_pipeline(
             store = _encoded(Path(name) / "unlabeled", config, encoder, source)
         with _timed("labelling", seconds, device):
             label_documents(model.expert, [store], model.labels.classes, "bench", reporter)
-        imitators = _imitators(config, encoder, len(model.labels.classes)).to(device)
+        imitators = new_imitators(folder, config, device)
         held_out = Store.open(folder / "encoded/held_out")
         with _timed("imitators", seconds, device):
             outcome = train_imitators(imitators, store, held_out, training, runtime, config.seed)
@@ -97,9 +96,3 @@ def _sizes(store: Path) -> dict[str, int]:
     return {
         kind: sum(file.stat().st_size for file in store.glob(pattern)) for kind, pattern in patterns.items()
     }
-
-
-def _imitators(config: Config, encoder: Encoder, classes: int) -> Imitators:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(config.seed)
-        return build_imitators(config, encoder.pieces.size, classes, is_taught=True)

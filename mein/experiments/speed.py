@@ -1,10 +1,8 @@
 """The table of speed, from what `mein bench experts` and `mein bench imitators` left among the results."""
 
-import json
 from pathlib import Path
-from typing import Any
 
-from mein.errors import InputError
+from mein.bench.figures import read_figures
 from mein.experiments.published import SPEED
 
 EXPERTS = {"plain": "lm-lstm", "adv": "adv-lm-lstm", "vat": "vat-lm-lstm"}
@@ -13,7 +11,7 @@ BENCHES = ("bench-experts.json", "bench-imitators.json")
 
 def speed_table(folder: Path) -> str:
     """Tokens a second in training, ours beside the paper's; empty where nothing was measured."""
-    experts, imitators = (_read(folder / name) for name in BENCHES)
+    experts, imitators = (read_figures(folder / name) or {} for name in BENCHES)
     rows = []
     for training, found in experts.get("training", {}).items():
         name = EXPERTS[training]
@@ -45,12 +43,3 @@ def _windows(windows: list[int]) -> str:
 
 def _told(rate: dict[str, float]) -> str:
     return f"{rate['median']:,.0f} ({rate['lowest']:,.0f} to {rate['highest']:,.0f})"
-
-
-def _read(path: Path) -> dict[str, Any]:
-    if not path.exists():
-        return {}
-    try:
-        return {**json.loads(path.read_text(encoding="utf-8"))}
-    except (OSError, ValueError, TypeError) as problem:
-        raise InputError(f"{path} is no result of a bench: measure again, or remove it.") from problem
