@@ -196,8 +196,37 @@ def test_the_loss_is_told_the_number_of_the_step_and_the_plan_that_of_the_epoch(
     assert (steps, epochs) == ([0, 1, 2, 3, 4, 5], [0, 1])
 
 
+@pytest.mark.parametrize("averaging", [0.0, 0.9])
+def test_an_epoch_is_judged_and_kept_by_the_mean_of_its_weights(tmp_path: Path, averaging: float) -> None:
+    """Each step takes 1 off a weight that starts at 0; the last epoch is the best."""
+    w, judged = nn.Parameter(torch.zeros(1, dtype=torch.double)), []
+    steps = []
+
+    def loss(rows: np.ndarray, step: int) -> Tensor:
+        steps.append(w.item())
+        return w.sum() * 1e6
+
+    def score() -> dict[str, float]:
+        judged.append(w.item())
+        return {"score": w.item()}
+
+    stage = Stage("toy", {"w": w}, 5, batches, as_it_is, loss, score)
+    config = OptimizationConfig(epochs=2, learning_rate=1.0, decay=1.0, clip=None, averaging=averaging)
+    train(stage, config, runtime_in(tmp_path))
+    means = [0.0]
+    for step in range(6):
+        d = min(averaging, (1 + step) / (10 + step))
+        means.append(d * means[-1] + (1 - d) * -(step + 1))
+    assert steps == pytest.approx([0, -1, -2, -3, -4, -5])
+    assert judged == pytest.approx([means[0], means[3], means[6]])
+    assert w.item() == pytest.approx(means[6])
+
+
+@pytest.mark.parametrize("averaging", [0.0, 0.9])
 @pytest.mark.parametrize("stops_at", range(1, 9))
-def test_a_stage_that_stops_in_the_middle_goes_on_there(tmp_path: Path, stops_at: int) -> None:
+def test_a_stage_that_stops_in_the_middle_goes_on_there(
+    tmp_path: Path, stops_at: int, averaging: float
+) -> None:
     """A checkpoint at each step: the batches of both lives together are those of one."""
 
     def live(path: Path, last: int) -> tuple[list[int], list[float], Outcome | None]:
@@ -211,7 +240,7 @@ def test_a_stage_that_stops_in_the_middle_goes_on_there(tmp_path: Path, stops_at
 
         stage = Stage("toy", {"w": w}, 5, batches, as_it_is, loss, lambda: {"score": w.sum().item()})
         try:
-            outcome = train(stage, OptimizationConfig(epochs=3), runtime_in(path, 0.0))
+            outcome = train(stage, OptimizationConfig(epochs=3, averaging=averaging), runtime_in(path, 0.0))
         except KeyboardInterrupt:
             return seen, [], None
         return seen, w.tolist(), outcome

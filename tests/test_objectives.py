@@ -247,6 +247,20 @@ def test_an_expert_with_a_dropped_out_mlp_says_so() -> None:
     assert [expert.drops_out_inside for expert in experts] == [False, True]
 
 
+@pytest.mark.parametrize("by_document", [False, True])
+def test_the_words_of_a_document_lose_the_same_elements_where_asked(by_document: bool) -> None:
+    sizes = {"embedding_dim": 40, "hidden_dim": 3, "mlp_dim": 4, "drops_out_by_document": by_document}
+    expert = LSTMExpert(ExpertConfig.model_validate(sizes), 9, 2)
+    words, lengths = torch.full((2, 5), 3), torch.tensor([5, 5])
+    dropped = expert.embed(words, lengths, torch.Generator().manual_seed(0))
+    is_kept = dropped != 0.0  # (B, T, D)
+    assert bool((is_kept == is_kept[:, :1]).all()) == by_document
+    assert not bool((is_kept[0] == is_kept[1]).all())
+    assert 0.3 < is_kept.double().mean().item() < 0.7
+    whole = expert.embed(words, lengths, None)
+    torch.testing.assert_close(dropped[is_kept], 2.0 * whole[is_kept])
+
+
 def test_the_norm_of_a_push_does_not_count_padding() -> None:
     """Also where the embedding of padding is not zero, as in some transformers."""
     expert = LSTMExpert(ExpertConfig(embedding_dim=4, hidden_dim=5, mlp_dim=4), 9, 2)

@@ -32,6 +32,8 @@ class ExpertConfig(Settings):
     """M, the size of the last hidden layer."""
     dropout: float = Field(default=0.5, ge=0.0, lt=1.0)
     """Share of embedding elements set to zero in training."""
+    drops_out_by_document: bool = False
+    """Whether all words of a document lose the same elements, as in Miyato's code; else each its own."""
     mlp_dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
     """Share of the last hidden layer set to zero in training; the paper names none, Sato took 0.5."""
     normalizes_embeddings: bool | None = None

@@ -65,12 +65,16 @@ class Moments(torch.autograd.Function):
         return torch.addcmul(dm - 2.0 * mean * dq, table, 2.0 * dq).mul_(shares[:, None]), None
 
 
-def drop_out(embedded: Tensor, rate: float, dropout: Generator | None) -> Tensor:
-    """A share of the elements set to zero, the others scaled up; without a generator, all as they are."""
+def drop_out(embedded: Tensor, rate: float, dropout: Generator | None, by_document: bool = False) -> Tensor:
+    """A share of the elements set to zero, the others scaled up; without a generator, all as they are.
+
+    By document, all positions (B, T, D) of one lose the same dimensions.
+    """
     if dropout is None or rate == 0.0:
         return embedded
     keep = 1.0 - rate
-    mask = drawn_like(embedded, dropout, lambda room: room.bernoulli_(keep, generator=dropout))
+    like = embedded[:, :1] if by_document else embedded
+    mask = drawn_like(like, dropout, lambda room: room.bernoulli_(keep, generator=dropout))
     return embedded * mask / keep
 
 

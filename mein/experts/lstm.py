@@ -31,6 +31,7 @@ class LSTMExpert(Expert):
         super().__init__()
         self.classes = classes
         self.dropout, self.mlp_dropout = config.dropout, config.mlp_dropout
+        self.drops_out_by_document = config.drops_out_by_document
         self.drops_out_inside = config.mlp_dropout > 0.0
         self.embedding = WordEmbedding(vocabulary_size, config.embedding_dim, frequencies)
         self.features = features
@@ -57,7 +58,7 @@ class LSTMExpert(Expert):
         embedded: Tensor = self.embedding(words)
         if self.features is not None:
             embedded = torch.cat([embedded, self.features(words, lengths)], dim=-1)
-        return drop_out(embedded, self.dropout, dropout)
+        return drop_out(embedded, self.dropout, dropout, self.drops_out_by_document)
 
     def classify(self, embedded: Tensor, lengths: Tensor, dropout: Generator | None) -> Tensor:
         """Logits z (B, Y) from embeddings (B, T, D) and true lengths (B,), each at least 1.

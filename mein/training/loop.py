@@ -5,7 +5,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Annotated, Any
 
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from mein import ranks
 from mein.progress import Reporter
 from mein.settings import Settings
+from mein.training.average import Average
 from mein.training.exchange import sum_gradients
 from mein.training.folder import RunFolder
 from mein.training.standing import Stage, Standing, copy_into, restore_standing, save_standing
@@ -39,6 +40,9 @@ class OptimizationConfig(Settings):
     """Whether the learning rate also falls linearly to zero at the last epoch's end."""
     clip: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] | None = 5.0
     """Largest norm of the gradient over all parameters; none does not clip."""
+    averaging: float = Field(default=0.0, ge=0.0, lt=1.0)
+    """Each epoch is judged, and kept, by a running mean of the weights, which keeps this share of itself
+    at a step: 0.999 averages over some thousand steps; 0 takes the weights as they are."""
 
 
 @dataclass(frozen=True)
@@ -68,17 +72,20 @@ def train(stage: Stage, config: OptimizationConfig, runtime: Runtime) -> Outcome
     optimizer = torch.optim.Adam(list(stage.parameters.values()), lr=config.learning_rate, fused=True)
     path = runtime.folder / f"{stage.name}.checkpoint.safetensors"
     ranks.copy_from_first(list(stage.parameters.values()))
+    average = Average(dict(stage.parameters), config.averaging)
+    means = {f"average.{name}": tensor for name, tensor in average.tensors.items()}
+    stage = replace(stage, carried={**stage.carried, **means})
     if ranks.exists(path):
         standing, best = restore_standing(path, stage, optimizer)
         runtime.folder.rewind(stage.name, standing.lines)
     else:
         runtime.folder.rewind(stage.name, 0)
         standing, best = Standing(), {}
-        best = _judge(stage, standing, best, runtime, seconds=0.0)
+        best = _judge(stage, average, standing, best, runtime, seconds=0.0)
     while standing.epoch < config.epochs and not _is_stale(standing, config):
         started = time.monotonic()
-        _run_epoch(stage, standing, best, config, optimizer, runtime)
-        best = _judge(stage, standing, best, runtime, seconds=time.monotonic() - started)
+        _run_epoch(stage, average, standing, best, config, optimizer, runtime)
+        best = _judge(stage, average, standing, best, runtime, seconds=time.monotonic() - started)
         save_standing(path, stage, standing, best, optimizer)
     copy_into(stage.parameters, best)
     return Outcome(standing.best_epoch, standing.best_score, standing.epoch)
@@ -90,6 +97,7 @@ def _is_stale(standing: Standing, config: OptimizationConfig) -> bool:
 
 def _run_epoch(
     stage: Stage,
+    average: Average,
     standing: Standing,
     best: dict[str, Tensor],
     config: OptimizationConfig,
@@ -106,6 +114,7 @@ def _run_epoch(
         left = islice(stage.plan(standing.epoch), standing.batch, None)
         for rows, batch in fetched(left, stage.fetch):
             loss = take_step(stage, batch, standing, config, optimizer)
+            average.follow(standing.step)
             standing.batch += 1
             standing.documents += len(rows)
             standing.step += 1
@@ -191,13 +200,19 @@ def learning_rate(config: OptimizationConfig, standing: Standing, documents: int
 
 
 def _judge(
-    stage: Stage, standing: Standing, best: dict[str, Tensor], runtime: Runtime, seconds: float
+    stage: Stage,
+    average: Average,
+    standing: Standing,
+    best: dict[str, Tensor],
+    runtime: Runtime,
+    seconds: float,
 ) -> dict[str, Tensor]:
     """Measure the epoch that just ended, record it, and return the best weights so far."""
-    measured = ranks.agreed(stage.score())
-    if stage.takes_last or not standing.best_score or _is_better(stage, standing, measured):
-        standing.best_score, standing.best_epoch = measured, standing.epoch
-        best = {name: p.detach().clone() for name, p in stage.parameters.items()}
+    with average.in_place():
+        measured = ranks.agreed(stage.score())
+        if stage.takes_last or not standing.best_score or _is_better(stage, standing, measured):
+            standing.best_score, standing.best_epoch = measured, standing.epoch
+            best = {name: p.detach().clone() for name, p in stage.parameters.items()}
     loss = standing.loss_sum / standing.documents if standing.documents else None
     runtime.folder.record(stage.name, epoch=standing.epoch, loss=loss, seconds=round(seconds, 3), **measured)
     shown = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in measured.items())
