@@ -68,10 +68,12 @@ class LSTMExpert(Expert):
         states, _ = self.lstm(embedded)  # (B, T, H)
         last = torch.arange(len(lengths), device=lengths.device)
         h_T = states[last, lengths - 1]  # (B, H)
-        s = functional.relu(self.hidden(h_T))  # (B, M)
-        if dropout is not None and self.mlp_dropout > 0.0:  # subtle: two passes of a step drop out alike
-            s = drop_out(s, self.mlp_dropout, next_generator(dropout))
-        z: Tensor = self.output(s)  # Eq. 1
+        # subtle: in bfloat16 two nearly equal documents often have the very same logits, and VAT is blind
+        with torch.autocast(h_T.device.type, enabled=False):
+            s = functional.relu(self.hidden(h_T.to(self.hidden.weight.dtype)))  # (B, M)
+            if dropout is not None and self.mlp_dropout > 0.0:  # subtle: two passes of a step drop out alike
+                s = drop_out(s, self.mlp_dropout, next_generator(dropout))
+            z: Tensor = self.output(s)  # Eq. 1
         return z
 
     @torch.no_grad()

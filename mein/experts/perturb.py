@@ -49,12 +49,14 @@ def virtual_push(
 ) -> Tensor:
     """VAT's r (B, T, D): one power iteration from noise towards where the divergence grows fastest.
 
-    logits (B, Y) are those of `embedded`; noise (B, T, D) is zero on padding and on the last word.
+    logits (B, Y) are those of `embedded`; noise (B, T, D) is zero on padding and on the last word. Where
+    the divergence is too small for the precision, the push stays the noise.
     """
     d = scaled(noise, xi).requires_grad_()
     change = divergence(logits.detach(), logits_of(embedded.detach() + d))
     (g,) = torch.autograd.grad(change.sum(), d)
-    return scaled(g, epsilon)
+    is_flat = (g == 0).flatten(1).all(1)[:, None, None]
+    return scaled(torch.where(is_flat, d.detach(), g), epsilon)
 
 
 def word_push(

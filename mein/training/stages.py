@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from typing import Annotated
 
 import numpy as np
@@ -18,13 +18,14 @@ from mein.imitators.reference import Imitators
 from mein.inference import device_of
 from mein.mixture import Gates, MixtureConfig, mix
 from mein.seeds import numpy_generator
-from mein.text.batches import PieceBatch, PiecesOnDevice, bucketed, by_tokens, pad_words, to_device
+from mein.text.batches import PieceBatch, bucketed, pad_words, to_device
 from mein.text.ragged import Ragged
 from mein.text.store import Store
 from mein.training.loop import OptimizationConfig, Outcome, Runtime, train
+from mein.training.mixing import MixedShards
 from mein.training.neighbors import neighbors_of_epochs
 from mein.training.objectives import Labelled, Objective, Randomness, objective_loss
-from mein.training.scores import EXPERT_COLUMN, imitation_scores, supervised_scores
+from mein.training.scores import imitation_scores, supervised_scores
 from mein.training.shares import own_windows, share_of, shared_logits
 from mein.training.standing import Stage
 
@@ -123,27 +124,15 @@ def imitation_stage(
     """What the loop needs to know of stage 2."""
     device = device_of(imitators)
     tokens = _batch_tokens(unlabeled, config) if config.batch_tokens is None else config.batch_tokens
-    starts = np.concatenate([[0], np.cumsum(unlabeled.shard_lengths)])
     chosen = drawn_rows(len(unlabeled), config.documents, seed)
+    text = MixedShards(unlabeled, device, seed)
     own, number, processes = own_windows(imitators)
 
-    @lru_cache(maxsize=2)  # the shard in work, and the next, which is planned before that is done
-    def on_device(shard: int) -> tuple[PiecesOnDevice, Tensor]:
-        probs = unlabeled.column(EXPERT_COLUMN, shard)
-        return PiecesOnDevice(unlabeled.pieces(shard), device), to_device(probs, device)
-
     def plan(epoch: int) -> Iterator[np.ndarray]:
-        for shard in numpy_generator(seed, "shards", epoch).permutation(unlabeled.shard_count):
-            lengths = unlabeled.pieces(int(shard)).lengths
-            order = numpy_generator(seed, "documents", epoch, int(shard)).permutation(len(lengths))
-            order = order if chosen is None else order[chosen[order + starts[shard]]]
-            for rows in by_tokens(lengths, order, tokens, config.batch_documents):
-                yield rows + starts[shard]
+        return text.plan(epoch, chosen, tokens, config.batch_documents)
 
     def fetch(rows: np.ndarray) -> tuple[PieceBatch, Tensor]:
-        shard = int(np.searchsorted(starts, rows[0], side="right")) - 1
-        pieces, probs = on_device(shard)
-        local = rows - starts[shard]
+        pieces, probs, local = text.fetch(rows)
         share = share_of(pieces.lengths[local], number, processes)
         local = local[share.rows]  # the loss is linear in the expert's word: a mean becomes a part of one
         return pieces.pack(local, own.gap), probs[to_device(local, device)] * share.part

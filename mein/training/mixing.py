@@ -1,0 +1,67 @@
+"""The order of stage 2: documents from shards far apart meet in a batch, and memory stays bounded."""
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mein.seeds import numpy_generator
+from mein.text.batches import PiecesOnDevice, by_tokens, to_device
+from mein.text.ragged import concatenate
+from mein.text.store import EXPERT_COLUMN, Store
+
+PIECES_TOGETHER = 16_000_000  # 64 MB
+
+
+class MixedShards:
+    """An encoded text, read by groups of shards drawn at random, the documents of a group shuffled.
+
+    Text often lies sorted, by date, by source, or even by label. Read shard by shard, imitators lean to
+    the labels of the last one (docs/log.md). Up to 16 million pieces are one group: then an epoch's order
+    is a permutation of all documents.
+    """
+
+    def __init__(self, store: Store, device: torch.device, seed: int) -> None:
+        self.store, self.device, self.seed = store, device, seed
+        self.starts = np.concatenate([[0], np.cumsum(store.shard_lengths)])
+        shards = numpy_generator(seed, "groups of shards").permutation(store.shard_count)
+        self.groups = np.array_split(shards, _group_count(store))
+        self.group_of = np.zeros(store.shard_count, np.int64)
+        self.shift = np.zeros(store.shard_count, np.int64)  # from a row of the text to one of its group
+        for number, group in enumerate(self.groups):
+            self.group_of[group] = number
+            sizes = np.asarray(store.shard_lengths)[group]
+            self.shift[group] = np.cumsum(sizes) - sizes - self.starts[group]
+        self.on_device = lru_cache(maxsize=1)(self._on_device)
+
+    def plan(
+        self, epoch: int, chosen: np.ndarray | None, tokens: int, documents: int | None
+    ) -> Iterator[np.ndarray]:
+        """The batches of an epoch, as rows of the text; `chosen` (n,): which take part, if not all."""
+        for number in numpy_generator(self.seed, "groups", epoch).permutation(len(self.groups)):
+            group = self.groups[number]
+            rows = np.concatenate([np.arange(self.starts[s], self.starts[s + 1]) for s in group])
+            lengths = np.concatenate([self.store.pieces(int(s)).lengths for s in group])
+            order = numpy_generator(self.seed, "documents", epoch, int(number)).permutation(len(rows))
+            order = order if chosen is None else order[chosen[rows[order]]]
+            for batch in by_tokens(lengths, order, tokens, documents):
+                yield rows[batch]
+
+    def fetch(self, rows: np.ndarray) -> tuple[PiecesOnDevice, Tensor, np.ndarray]:
+        """The group that planned rows belong to, the expert's word on it, and where in it they are."""
+        shards = np.searchsorted(self.starts, rows, side="right") - 1
+        pieces, probs = self.on_device(int(self.group_of[shards[0]]))
+        return pieces, probs, rows + self.shift[shards]
+
+    def _on_device(self, number: int) -> tuple[PiecesOnDevice, Tensor]:
+        group = [int(shard) for shard in self.groups[number]]
+        pieces = PiecesOnDevice(concatenate(self.store.pieces(shard) for shard in group), self.device)
+        probs = np.concatenate([self.store.column(EXPERT_COLUMN, shard) for shard in group])
+        return pieces, to_device(probs, self.device)
+
+
+def _group_count(store: Store) -> int:
+    wanted = -(-store.manifest.pieces // PIECES_TOGETHER)
+    return max(1, min(store.shard_count, wanted))

@@ -1,0 +1,102 @@
+"""The order of stage 2: each document once an epoch, far ones side by side, the same order for a seed."""
+
+from types import SimpleNamespace
+from typing import cast
+
+import numpy as np
+import pytest
+import torch
+
+from mein.text.ragged import Ragged, concatenate, ragged
+from mein.text.store import Store
+from mein.training import mixing
+from mein.training.mixing import MixedShards
+
+CPU = torch.device("cpu")
+SHARDS = [4, 0, 7, 1, 5, 3]  # documents in each
+
+
+class Shelf:
+    """A store in memory; the pieces and the probabilities of a document tell which one it is."""
+
+    shard_count, shard_lengths = len(SHARDS), tuple(SHARDS)
+
+    def __init__(self) -> None:
+        rows = [[10 * row + j for j in range(1 + row % 3)] for row in range(sum(SHARDS))]
+        ends = np.cumsum(SHARDS)
+        self.parts = [ragged(rows[end - size : end]) for size, end in zip(SHARDS, ends, strict=True)]
+        self.first = ends - np.array(SHARDS)
+        self.manifest = SimpleNamespace(pieces=sum(len(part.values) for part in self.parts))
+
+    def pieces(self, shard: int) -> Ragged:
+        return self.parts[shard]
+
+    def column(self, name: str, shard: int) -> np.ndarray:
+        p = (self.first[shard] + np.arange(SHARDS[shard])) / 100
+        return np.stack([p, 1 - p], axis=1).astype(np.float32)
+
+
+def mixed(seed: int = 0) -> MixedShards:
+    return MixedShards(cast(Store, Shelf()), CPU, seed)
+
+
+@pytest.fixture(params=[10**9, 15, 1])
+def together(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many pieces make a group: all of them, a part, or a shard alone."""
+    monkeypatch.setattr(mixing, "PIECES_TOGETHER", request.param)
+    return int(request.param)
+
+
+def batches(text: MixedShards, epoch: int, chosen: np.ndarray | None = None) -> list[list[int]]:
+    return [rows.tolist() for rows in text.plan(epoch, chosen, 6, None)]
+
+
+def test_each_document_comes_once_an_epoch(together: int) -> None:
+    for epoch in range(3):
+        rows = [row for batch in batches(mixed(), epoch) for row in batch]
+        assert sorted(rows) == list(range(sum(SHARDS)))
+
+
+def test_the_order_is_another_in_each_epoch_and_the_same_for_a_seed(together: int) -> None:
+    first, second = batches(mixed(), 0), batches(mixed(), 1)
+    assert first == batches(mixed(), 0)
+    assert first != second
+    assert first != batches(mixed(seed=1), 0)
+
+
+def test_what_is_fetched_are_the_planned_documents(together: int) -> None:
+    text, shelf = mixed(), Shelf()
+    whole = concatenate(shelf.parts).to_lists()
+    for rows in text.plan(0, None, 6, None):
+        pieces, probs, local = text.fetch(rows)
+        packed = pieces.pack(local, 1)
+        found = [packed.pieces[packed.document == number].tolist() for number in range(len(rows))]
+        assert found == [whole[row] for row in rows]
+        np.testing.assert_allclose(probs[torch.from_numpy(local)][:, 0], rows / 100, rtol=1e-6)
+
+
+def test_only_the_chosen_take_part(together: int) -> None:
+    chosen = np.arange(sum(SHARDS)) % 3 == 0
+    rows = [row for batch in batches(mixed(), 2, chosen) for row in batch]
+    assert sorted(rows) == np.flatnonzero(chosen).tolist()
+
+
+def test_a_small_text_is_one_group_and_its_shards_meet_in_batches() -> None:
+    text = mixed()
+    assert len(text.groups) == 1
+    shard_of = np.repeat(np.arange(len(SHARDS)), SHARDS)
+    assert max(len(set(shard_of[rows])) for rows in batches(text, 0)) > 1
+
+
+def test_a_large_text_is_read_by_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mixing, "PIECES_TOGETHER", 15)
+    text = mixed()
+    sizes = [sum(SHARDS[shard] for shard in group) for group in text.groups]
+    assert len(text.groups) == 3
+    assert sum(sizes) == sum(SHARDS)
+    assert sorted(shard for group in text.groups for shard in group) == list(range(len(SHARDS)))
+    groups = [
+        {int(text.group_of[s]) for s in np.searchsorted(text.starts, b, "right") - 1}
+        for b in batches(text, 0)
+    ]
+    assert all(len(group) == 1 for group in groups)
