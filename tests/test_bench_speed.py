@@ -55,6 +55,7 @@ def test_the_time_to_the_plain_loop_s_kl_is_told(tmp_path_factory: pytest.TempPa
     ours = found["ours"]
     assert ours["reached"] == (ours["kl"] <= found["plain"]["kl"])
     assert (found["times_sooner"] is not None) == ours["reached"]
+    assert 0.0 < ours["share_of_waiting"] < 1.0
 
 
 def test_the_way_from_raw_text_to_imitators_is_timed_step_by_step(tmp_path: Path) -> None:

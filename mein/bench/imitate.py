@@ -71,14 +71,16 @@ def _ours(
     stage = imitation_stage(imitators, unlabeled, held_out, settings, config.seed)
     optimizer = torch.optim.Adam(imitators.parameters(), lr=settings.learning_rate, fused=True)
     steps_an_epoch = sum(1 for _ in stage.plan(0))
-    standing, seconds = Standing(), 0.0
+    standing, seconds, waiting = Standing(), 0.0, 0.0
     batches = _endless(stage, standing, settings.epochs)
     curve: list[tuple[float, float]] = []
     is_over = False
     while not is_over:
         started = time.perf_counter()
         for _ in range(max(1, steps_an_epoch // LOOKS)):
+            asked = time.perf_counter()
             batch = next(batches, None)
+            waiting += time.perf_counter() - asked
             is_over = batch is None
             if batch is not None:
                 take_step(stage, batch, standing, settings, optimizer)
@@ -93,6 +95,7 @@ def _ours(
         "kl": curve[-1][1],
         "reached": reached,
         "steps": standing.step,
+        "share_of_waiting": waiting / seconds,
         "curve": curve,
     }
 
