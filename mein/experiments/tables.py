@@ -26,7 +26,7 @@ standard deviation and their number; the paper's figure in brackets. A star: bet
 documents, seeds pooled. Everything was chosen on dev; test labels were read once, at the end of each run.
 
 What differs from the paper is listed in [paper.md](paper.md), and why in [log.md](log.md): our gates are
-free and fitted on dev, evidence is centred, imitators start nearer zero and learn at a rate that falls to zero.
+free and fitted on dev, evidence is centred, imitators start nearer zero and learn at a rate that falls to 0.
 Each line under `results/` has the command with every other setting. "The paper's gates" and "our gates"
 differ in stage 3 alone.
 """
