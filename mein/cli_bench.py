@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from mein.cli_options import Run, TextColumn
+from mein.cli_options import Address, Run, TextColumn
 
 bench = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Measure speed and memory, as JSON.")
 Figures = Annotated[Path | None, typer.Option(metavar="FILE", help="Where to put the JSON; else stdout.")]
@@ -135,6 +135,22 @@ def bench_scale(
     run_scale(documents, workers, out)
 
 
+@bench.command("engines")
+def bench_engines(
+    documents: Annotated[
+        list[int], typer.Option(min=1_000, metavar="N", help="Generated documents; repeatable.")
+    ] = [1_000_000],  # noqa: B006 - typer reads the default and never changes it
+    workers: Annotated[int, typer.Option(min=1, metavar="N", help="Processes, a core each.")] = 2,
+    turns: Annotated[int, typer.Option(min=1, metavar="N", help="Measurements of each engine.")] = 2,
+    address: Address = None,
+    out: Figures = None,
+) -> None:
+    """Encode and label by Ray, beside plain processes."""
+    from mein.shell.bench import run_engines
+
+    run_engines(documents, workers, turns, address, out)
+
+
 @bench.command("costs")
 def bench_costs(
     results: Annotated[Path, typer.Option(metavar="FOLDER", help="Where benches left their JSON.")] = Path(
@@ -150,7 +166,7 @@ def bench_costs(
 
 @bench.command("ranks")
 def bench_ranks(
-    documents: Annotated[int, typer.Option(min=16, metavar="N", help="Of the embedded corpus.")] = 4_000,
+    documents: Annotated[int, typer.Option(min=16, metavar="N", help="Of the embedded corpus.")] = 16_000,
     processes: Annotated[
         list[int], typer.Option(min=1, metavar="N", help="One thread each; repeatable; the first is 1.00.")
     ] = [1, 2],  # noqa: B006 - typer reads the default and never changes it

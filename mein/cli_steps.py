@@ -38,9 +38,12 @@ def encode(
 
     After a stop the same command goes on: whole shards are kept.
     """
-    from mein.shell.steps import encode_files
+    from mein.shell.engine import opened
 
-    encode_files(like, text, out, text_column, test, teacher, workers, (engine, address))
+    with opened((engine, address), "encode", workers) as on_ray:
+        from mein.shell.steps import encode_files  # takes seconds, in which a cluster starts
+
+        encode_files(like, text, out, text_column, test, teacher, workers, on_ray)
 
 
 def label(
@@ -58,9 +61,12 @@ def label(
     The labels are plain Parquet: files that another teacher wrote are checked and kept.
     After a stop the same command goes on: whole label files are kept.
     """
-    from mein.shell.steps import label_documents_of
+    from mein.shell.engine import opened
 
-    label_documents_of(store, by, workers, quarantine, (engine, address))
+    with opened((engine, address), "label", workers) as on_ray:
+        from mein.shell.steps import label_documents_of  # as above
+
+        label_documents_of(store, by, workers, quarantine, on_ray)
 
 
 def imitate(

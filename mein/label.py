@@ -3,7 +3,6 @@
 Several ranks share the shards; several processes of one machine may share a rank's.
 """
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -16,7 +15,7 @@ from mein.data.labels import Label
 from mein.errors import RunError
 from mein.experts.base import Expert
 from mein.inference import expert_logits
-from mein.processes import answers, start_worker
+from mein.processes import answers, cores, start_worker
 from mein.progress import Reporter
 from mein.ranks import barrier, is_first, rank, world
 from mein.text.label_files import label_file, labelled_by, read_labels, seal_labels, write_labels
@@ -86,7 +85,7 @@ def label_in_processes(
     run: Path, store: Store, by: str, workers: int, shards: Sequence[int]
 ) -> Iterator[int]:
     """Label shards in processes that load a run's expert each, and share the cores."""
-    threads = max(1, (os.cpu_count() or 1) // workers)
+    threads = max(1, cores() // workers)
     environment = {"OMP_NUM_THREADS": str(threads), "ONEDNN_PRIMITIVE_CACHE_CAPACITY": str(KERNELS)}
     arguments = [str(run), str(store.place), by]
     started = [start_worker("mein.label_worker", arguments, environment) for _ in range(workers)]

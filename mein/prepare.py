@@ -1,6 +1,5 @@
 """Before Algorithm 1: from documents to vocabularies and encoded parts in the run folder."""
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
@@ -14,6 +13,7 @@ from mein.data.splits import fingerprints
 from mein.data.teacher import Teacher, TeacherTable
 from mein.errors import InputError, RunError
 from mein.labeled import LabeledTexts
+from mein.processes import cores
 from mein.progress import Reporter
 from mein.seeds import numpy_generator
 from mein.text.encoder import Encoder, Reader, learn_vocabularies
@@ -174,7 +174,7 @@ def _encode_unlabeled(
 ) -> dict[str, int]:
     """Encode the unlabelled text into two stores: what imitators learn from, and what they are judged on."""
     held_out = held_out_rows(documents, config.seed)
-    workers = config.runtime.workers or os.cpu_count() or 1
+    workers = config.runtime.workers or cores()
 
     def counted(chunks: Iterable[list[str]]) -> Iterator[list[str]]:
         for chunk in chunks:

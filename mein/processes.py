@@ -23,6 +23,13 @@ Worker = subprocess.Popen[bytes]
 Job = TypeVar("Job")
 
 
+def cores() -> int:
+    """Cores that this process may use: what it is bound to, where the system tells."""
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def start_worker(
     module: str, arguments: Sequence[str], environment: Mapping[str, str] | None = None
 ) -> Worker:

@@ -146,10 +146,14 @@ def _group() -> Any:
 
 @lru_cache(maxsize=1)
 def _store() -> Any:
-    """Where the processes meet; torchrun keeps it, so that it outlives each of them."""
+    """Where the processes meet; torchrun keeps it, so that it outlives each of them.
+
+    Subtle: also those that were started again, who must not find the addresses of the lost.
+    """
     from torch.distributed.rendezvous import rendezvous
 
-    return next(rendezvous("env://", rank(), world(), timeout=LONGEST_WAIT))[0]
+    store = next(rendezvous("env://", rank(), world(), timeout=LONGEST_WAIT))[0]
+    return _group().PrefixStore(f"start {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
 
 
 def _mouth() -> str:

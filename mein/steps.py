@@ -3,7 +3,6 @@
 `mein train` is the same functions in a row, in its own folder.
 """
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from mein.inference import choose_device
 from mein.label import Labelling, label_here, label_in_processes, label_store
 from mein.model import load_variant, read_config, read_labels
 from mein.prepare import SHARD_CHARACTERS, SHARD_DOCUMENTS
+from mein.processes import cores
 from mein.progress import Reporter
 from mein.ranks import barrier, is_first, rank, world
 from mein.text.encoder import Encoder
@@ -108,7 +108,7 @@ def encode(
             counted() if spread is None else stream,
             shard_documents=SHARD_DOCUMENTS,
             shard_characters=SHARD_CHARACTERS,
-            workers=_cores() if workers is None else workers,
+            workers=cores() if workers is None else workers,
             facts={"text": list(names)},
             part=(rank(), world()),
             spread=None if spread is None else followed(spread, task),
@@ -165,7 +165,7 @@ def _work(
         return iter(())
     device = choose_device(by.config.runtime.device)
     if workers is None:
-        workers = _cores() // world() if device.type == "cpu" else 1
+        workers = cores() // world() if device.type == "cpu" else 1
     if min(workers, len(shards)) > 1:
         return label_in_processes(by.folder.path, store, author, min(workers, len(shards)), shards)
     expert = load_variant(by.folder, by.config, "expert", device).expert
@@ -178,7 +178,3 @@ def _work_elsewhere(
     """Send the expert to where shards are labelled."""
     expert = load_variant(by.folder, by.config, "expert", torch.device("cpu")).expert
     return engine(expert, store, by.labels.classes, author, shards)
-
-
-def _cores() -> int:
-    return os.cpu_count() or 1

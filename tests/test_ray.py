@@ -46,7 +46,7 @@ def test_a_worker_lost_in_encoding_and_in_labelling_leaves_no_trace(
     monkeypatch.chdir(home)  # workers must find relative paths as well
 
     def lose(pattern: str) -> bool:
-        return any(store.glob(pattern)) and kill_worker(cluster, "ray::MapWorker")
+        return any(store.glob(pattern)) and kill_worker(cluster, "ray::MapBatches(_")
 
     on_ray = ("--engine", "ray", "--address", cluster.address, "--workers", 2)
     with meanwhile(lambda: lose("shard-*.arrow")) as deaths:
@@ -93,7 +93,7 @@ def test_what_ray_cannot_do_is_one_sentence(home: Path, cluster: Any) -> None:
         r"There is no Ray cluster at 127.0.0.1:9 \(.*\): check --address, or leave it out for a local one.",
         *(*label, "--engine", "ray", "--address", "127.0.0.1:9"),
     )
-    with patch.dict(sys.modules, {"ray.data": None}):
+    with patch.dict(sys.modules, {"ray": None}):
         refuses(
             r"--engine ray needs the package ray \(.*\): pip install 'mein\[ray\]'", *label, "--engine", "ray"
         )

@@ -96,7 +96,7 @@ def drawn(step: str, seed: int) -> int:
 def test_a_loss_changes_nothing(
     home: Path, cluster: Any, tmp_path: Path, step: str, seed: int, victim: str
 ) -> None:
-    title = "ray::RayTrainWorker" if step == "train" else "ray::MapWorker"
+    title = "ray::RayTrainWorker" if step == "train" else "ray::MapBatches(_"
 
     def lose() -> bool:
         return kill_worker(cluster, title) if victim == "worker" else kill_node(cluster, title)

@@ -2,6 +2,8 @@
 
 import os
 import random
+import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -186,6 +188,71 @@ def test_a_full_disk_is_told_and_leaves_nothing_half_written(home: Path, tmp_pat
     assert content(tmp_path / "store") == {}
     assert mein(*words_of("encode", home, tmp_path)).code == 0
     assert_undisturbed("encode", home, tmp_path)
+
+
+def confined(
+    folder: Path, size: int, is_read_only: bool, *words: object
+) -> "subprocess.CompletedProcess[str]":
+    """A command whose folder is a disk of so many bytes, with what is in it now and then what was left."""
+    there, back = (shlex.quote(str(path)) for path in (folder, folder.parent / "back"))
+    code = f"from mein import steps; steps.SHARD_DOCUMENTS = {SHARD}; from mein.cli import main; main()"
+    command = shlex.join([sys.executable, "-c", code, *map(str, words)])
+    script = f"""
+        cp -r {there} {back} && mount -t tmpfs -o size={size} tmpfs {there} || exit 99
+        cp -r {back}/. {there}
+        {f"mount -o remount,ro {there}" if is_read_only else ""}
+        {command}
+        code=$?
+        rm -r {back} && cp -r {there} {back}
+        exit $code
+    """
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        ["unshare", "--map-root-user", "--mount", "sh", "-c", script],
+        env=environment,
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+    )
+    if done.returncode in (1, 99):
+        pytest.skip(f"this system mounts nothing: {done.stderr}")
+    shutil.rmtree(folder)
+    (folder.parent / "back").rename(folder)
+    return done
+
+
+def on_disk(folder: Path) -> int:
+    """Bytes of the pages that the files of a folder fill."""
+    sizes = [file.stat().st_size for file in folder.rglob("*") if file.is_file()]
+    return sum(-(-size // 4096) * 4096 for size in sizes)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="mounts disks of its own")
+@pytest.mark.parametrize("is_read_only", [False, True], ids=["full", "read-only"])
+@pytest.mark.parametrize("step", STEPS)
+def test_a_disk_that_is_full_or_read_only_is_told_and_left_whole(
+    step: str, is_read_only: bool, home: Path, tmp_path: Path
+) -> None:
+    """At half of what the step writes; the same command on a better disk ends as if nothing had happened."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    start_of(step, home, folder)
+    before = content(folder)
+    first, last = on_disk(folder), on_disk(home / f"after-{step}")
+    size = last * 2 if is_read_only else (first + last) // 2
+    done = confined(folder, size, is_read_only, *words_of(step, home, folder))
+    assert done.returncode == 2, done
+    told = "the disk is read-only: choose a folder" if is_read_only else "the disk is full: free some space"
+    assert re.fullmatch(rf"Error: Cannot write {folder}.*: {told}.*\n", done.stderr), done.stderr
+    if is_read_only:
+        assert content(folder) == before
+    if step != "imitate":  # whose checkpoints come and go
+        assert content(folder).items() <= content(home / f"after-{step}").items()
+        assert is_read_only or content(folder) != before
+    assert [file.name for file in folder.rglob("*.tmp")] == []
+    assert mein(*words_of(step, home, folder)).code == 0
+    assert_undisturbed(step, home, folder)
 
 
 def test_a_folder_that_cannot_be_written_is_named(home: Path, tmp_path: Path) -> None:

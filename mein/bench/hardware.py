@@ -1,15 +1,16 @@
 """The machine a measurement was made on."""
 
-import os
 import platform
 from pathlib import Path
+
+from mein.processes import cores
 
 
 def hardware() -> dict[str, str | int]:
     """Processor, cores that this process may use, system and Python."""
     return {
         "processor": _processor(),
-        "cores": _cores(),
+        "cores": cores(),
         "system": platform.platform(),
         "python": platform.python_version(),
     }
@@ -23,9 +24,3 @@ def _processor() -> str:
         return platform.processor() or platform.machine()
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.machine()
-
-
-def _cores() -> int:
-    if os.name == "posix" and platform.system() == "Linux":
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

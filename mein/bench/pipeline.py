@@ -1,6 +1,5 @@
 """From raw text to trained imitators: how long each step takes on this machine."""
 
-import os
 import tempfile
 import time
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from mein.data.corpus import Source
 from mein.label import label_documents
 from mein.model import load_variant, read_config
 from mein.prepare import SHARD_CHARACTERS, SHARD_DOCUMENTS
+from mein.processes import cores
 from mein.progress import Reporter
 from mein.text.encoder import Encoder
 from mein.text.store import Store
@@ -87,7 +87,7 @@ def _encoded(path: Path, config: Config, encoder: Encoder, source: Source) -> St
 
 
 def _workers(config: Config) -> int:
-    return config.runtime.workers or os.cpu_count() or 1
+    return config.runtime.workers or cores()
 
 
 def _sizes(store: Path) -> dict[str, int]:

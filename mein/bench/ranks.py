@@ -36,11 +36,10 @@ from mein.text.words import WordsConfig
 from mein.text.writing import write_store
 from mein.training.loop import fetched, take_step
 from mein.training.scores import EXPERT_COLUMN
-from mein.training.stages import ImitationConfig, imitation_stage
+from mein.training.stages import LARGEST_BATCH, ImitationConfig, imitation_stage
 from mein.training.standing import Standing
 
 SHARDS = 16  # that are labelled; imitators learn from one, for a large store has large ones
-BATCH_TOKENS = 8_192  # of a large corpus
 EXPERT = ExpertConfig(embedding_dim=128, hidden_dim=128)
 
 
@@ -98,7 +97,7 @@ def imitate(folder: Path, config: ImitatorsConfig) -> float:
     torch.manual_seed(0)
     store = Store.open(folder / "imitators")
     imitators = Imitators(config, 1 + int(store.pieces(0).values.max()), 2)
-    settings = ImitationConfig(epochs=1, batch_tokens=BATCH_TOKENS)
+    settings = ImitationConfig(epochs=1, batch_tokens=LARGEST_BATCH)
     stage = imitation_stage(imitators, store, store, settings, 0)
     optimizer = torch.optim.Adam(imitators.parameters(), fused=True)
     standing = Standing()

@@ -6,10 +6,12 @@ import socket
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 from mein import __version__
 from mein.errors import InputError, MeinError, MissingExtra, RunError
+from mein.text.local import Folder
 from mein.text.place import Place, place_of
 
 ANSWER_SECONDS = 5.0  # a cluster that takes longer to answer is not there
@@ -32,7 +34,8 @@ def ray_cluster(address: str | None) -> Iterator[None]:
     if address is None:
         address = os.environ.get("RAY_ADDRESS", "local")
     os.environ |= {name: value for name, value in QUIET.items() if name not in os.environ}
-    ray = import_ray()
+    with as_extra():
+        import ray
     _refuse_unreachable(address)
     own: dict[str, Any] = {"object_store_memory": OBJECT_STORE, "include_dashboard": False}
     try:
@@ -42,23 +45,54 @@ def ray_cluster(address: str | None) -> Iterator[None]:
             )
     except (ConnectionError, RuntimeError, ValueError) as problem:
         raise _unreachable(address, problem) from problem
-    _hush()
+    logging.getLogger("ray").setLevel(logging.CRITICAL)
     try:
         yield
     finally:
         ray.shutdown()
 
 
-def import_ray() -> Any:
-    """Ray, where it is installed."""
+@contextmanager
+def as_extra() -> Iterator[None]:
+    """One sentence where Ray, or a part of it, is not installed."""
     try:
-        import ray.data
-        import ray.train.torch  # noqa: F401 - the same extra
+        yield
     except ImportError as problem:
         raise MissingExtra(
             f"--engine ray needs the package ray ({problem}): pip install 'mein[ray]'"
         ) from problem
-    return ray
+
+
+def warm_up(module: str, processes: int | None, *, reads: bool) -> list[Any]:
+    """Let processes of the cluster import a module, which takes seconds, before there is work for them.
+
+    So many, or one a core; and one more on this machine where it reads what they work on.
+    """
+    import ray
+
+    cores = max(1, int(ray.cluster_resources().get("CPU", 1)))
+    count = cores if processes is None else min(cores, processes)
+    load = ray.remote(max_retries=0)(_load)
+    here = {"ray.io/node-id": ray.get_runtime_context().get_node_id()}
+    spread = [load.options(num_cpus=1, scheduling_strategy="SPREAD").remote(module) for _ in range(count)]
+    return [*spread, *([load.options(num_cpus=0, label_selector=here).remote(module)] if reads else [])]
+
+
+def _load(module: str) -> None:
+    import_module("ray.data")
+    import_module(module)
+
+
+def quiet_data() -> Any:
+    """Ray Data, which leaves the terminal to us: no bars, no logs, errors as they are."""
+    with as_extra():
+        import ray.data
+    context = ray.data.DataContext.get_current()
+    context.raise_original_map_exception = True  # else its class is lost
+    context.enable_progress_bars = False
+    context.print_on_execution_start = False
+    logging.getLogger("ray.data").setLevel(logging.CRITICAL)
+    return ray.data
 
 
 @contextmanager
@@ -84,6 +118,8 @@ def refuse_unshared(at: str) -> None:
         path.write_text(token, encoding="utf-8")
     look = ray.remote(num_cpus=0, max_retries=2)(_look)
     nodes = {node["NodeID"]: node["NodeManagerHostname"] for node in ray.nodes() if node["Alive"]}
+    if isinstance(place, Folder):
+        nodes.pop(ray.get_runtime_context().get_node_id(), None)  # it is ours: it sees what we see
     asked = [
         look.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=True)).remote(
             place.address
@@ -166,15 +202,3 @@ def _closed_mouth() -> Iterator[None]:
         os.dup2(mouth, 2)
         os.close(mouth)
         os.close(nowhere)
-
-
-def _hush() -> None:
-    """Leave the terminal to us: no bars, no logs of Ray's, errors as they are."""
-    import ray.data
-
-    context = ray.data.DataContext.get_current()
-    context.raise_original_map_exception = True  # else its class is lost
-    context.enable_progress_bars = False
-    context.print_on_execution_start = False
-    for name in ("ray", "ray.data", "ray.train"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)

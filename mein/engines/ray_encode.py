@@ -1,15 +1,16 @@
-"""Encoding by Ray Data: one task reads the text and cuts it, actors encode and write a shard each."""
+"""Encoding by Ray Data: one task reads the text and cuts it, others encode and write a shard each."""
 
 import io
 import os
 from collections.abc import Callable, Iterator
 from contextlib import chdir
 from dataclasses import asdict
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
 
-from mein.engines.ray_cluster import refuse_unshared, told
+from mein.engines.ray_cluster import quiet_data, refuse_unshared, told
 from mein.text.encoder import Encoder
 from mein.text.manifest import Shard
 from mein.text.place import Place, place_of
@@ -25,11 +26,11 @@ def encode_on_ray(
     """Encode and write every job that is not there already, whole; yields each shard when it is.
 
     The text is read where this runs, so that only the store must be shared. Ray holds the reader back
-    while the actors are busy.
+    while the others are busy.
     """
     import ray
-    import ray.data
 
+    data = quiet_data()
     refuse_unshared(place.address)
     here = {"ray.io/node-id": ray.get_runtime_context().get_node_id()}
     folder = os.getcwd()  # noqa: PTH109
@@ -40,16 +41,16 @@ def encode_on_ray(
                 yield pa.table({"job": pa.array([_packed(job)], pa.large_binary())})
 
     # Subtle: of what a task yields Ray makes blocks of this size; with 1 a job is a block.
-    ray.data.DataContext.get_current().target_max_block_size = 1
+    data.DataContext.get_current().target_max_block_size = 1
     shards = (
-        ray.data.from_items([0])
+        data.from_items([0])
         .map_batches(cut, batch_size=None, num_cpus=0, label_selector=here)
         .map_batches(
-            Encoding,
-            fn_constructor_args=(encoder, place.address),
+            _encode,
+            fn_args=(ray.put(encoder), place.address),
             batch_size=None,
             batch_format="pyarrow",
-            compute=actors(workers),
+            compute=data.TaskPoolStrategy(workers),
         )
     )
     with told():
@@ -57,31 +58,23 @@ def encode_on_ray(
             yield Shard(**row)
 
 
-class Encoding:
-    """An actor that holds the vocabularies."""
-
-    def __init__(self, encoder: Encoder, address: str) -> None:
-        self.encoder, self.place = encoder, place_of(address)
-        self.there = set(self.place.names())
-
-    def __call__(self, batch: pa.Table) -> pa.Table:
-        """Write the shard of a job, or find it written; what the manifest says of it."""
-        return pa.Table.from_pylist([asdict(self._written(_unpacked(job))) for job in batch["job"]])
-
-    def _written(self, job: Job) -> Shard:
-        shard = kept(self.place, job) if job.file in self.there else None
-        return write_shard(self.encoder, self.place, job) if shard is None else shard
+def _encode(batch: pa.Table, encoder: Any, address: str) -> pa.Table:
+    """Write the shard of a job, or find it written; what the manifest says of it."""
+    held, place, there = _held(encoder, address)
+    found = []
+    for job in map(_unpacked, batch["job"]):
+        shard = kept(place, job) if job.file in there else None
+        found.append(asdict(write_shard(held, place, job) if shard is None else shard))
+    return pa.Table.from_pylist(found)
 
 
-def actors(workers: int | None, unit: str = "CPU", jobs: int | None = None) -> Any:
-    """So many actors; else one for each core or GPU of the cluster, or of what it grows to."""
+@lru_cache(maxsize=1)
+def _held(encoder: Any, address: str) -> tuple[Encoder, Place, set[str]]:
+    """What a process fetches once: the vocabularies, the place, and what was there."""
     import ray
-    from ray.data import ActorPoolStrategy
 
-    if workers is not None:
-        return ActorPoolStrategy(size=workers)
-    units = max(1, int(ray.cluster_resources().get(unit, 1)))
-    return ActorPoolStrategy(min_size=1, initial_size=units if jobs is None else min(units, jobs))
+    place = place_of(address)
+    return ray.get(encoder), place, set(place.names())
 
 
 def _packed(job: Job) -> bytes:

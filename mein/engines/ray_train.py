@@ -1,5 +1,6 @@
 """Algorithm 1 on a cluster: Ray Data encodes and labels, Ray Train runs the loop over several processes."""
 
+import logging
 import os
 import shutil
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from typing import Any
 from mein import ranks
 from mein.config import Config
 from mein.data.corpus import Corpus
-from mein.engines.ray_cluster import refuse_unshared, told
+from mein.engines.ray_cluster import as_extra, refuse_unshared, told
 from mein.engines.ray_encode import encode_on_ray
 from mein.engines.ray_label import label_on_ray
 from mein.engines.ray_post import Distant, open_box, read_aloud
@@ -64,9 +65,12 @@ def _label(run: Run, reporter: Reporter) -> None:
 def _fit(work: Work, folder: RunFolder, reporter: Reporter, processes: int | None) -> None:
     """Let Ray Train run some work in processes that know each other; it replaces those that are lost."""
     import ray
-    from ray.train import FailureConfig, RunConfig
-    from ray.train.torch import TorchConfig, TorchTrainer
 
+    with as_extra():
+        from ray.train import FailureConfig, RunConfig
+        from ray.train.torch import TorchConfig, TorchTrainer
+
+    logging.getLogger("ray.train").setLevel(logging.CRITICAL)
     refuse_unshared(str(folder.path))
     box = open_box()
     trainer = TorchTrainer(

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from mein.bench.costs import costs_page
 from mein.bench.encode import bench_encode
+from mein.bench.engines import bench_engines
 from mein.bench.experts import Sizes, bench_experts
 from mein.bench.imitate import bench_imitate
 from mein.bench.imitation import bench_imitation
@@ -100,6 +101,7 @@ def run_imitate(run: Path, device: str, out: Path | None) -> None:
         table.add_row(name, f"{figures[name]['seconds']:.2f}", f"{figures[name]['kl']:.4f}")
     sooner = figures["times_sooner"]
     table.add_row("times sooner", "not reached" if sooner is None else f"{sooner:.1f}", "")
+    table.add_row("share of waiting", f"{figures['ours']['share_of_waiting']:.1%}", "")
     _deliver(figures, out, table)
 
 
@@ -137,6 +139,19 @@ def run_scale(document_counts: Sequence[int], worker_counts: Sequence[int], out:
             rates = (f"{took[f'{kind}_per_second']:,.0f}" for kind in ("documents", "tokens"))
             peak = f"{took['process_megabytes'][0]:,.0f}"
             table.add_row(step, f"{found['documents']:,}", str(found["workers"]), *rates, peak)
+    _deliver(figures, out, table)
+
+
+def run_engines(
+    document_counts: Sequence[int], workers: int, turns: int, address: str | None, out: Path | None
+) -> None:
+    """Measure encoding and labelling by Ray beside plain processes."""
+    figures = bench_engines(document_counts, workers, turns, address, Terminal(open_console(stderr=True)))
+    table = _table("step", "documents", "processes, s", "Ray, s", "Ray / processes")
+    for found in figures["results"]:
+        for step, took in found["steps"].items():
+            seconds = (f"{took['seconds'][name]['median']:.1f}" for name in ("processes", "ray"))
+            table.add_row(step, f"{found['documents']:,}", *seconds, f"{took['slower']['median']:.2f}")
     _deliver(figures, out, table)
 
 

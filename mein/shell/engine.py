@@ -4,13 +4,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from mein.config import Config
-from mein.data.corpus import Corpus
 from mein.errors import ConfigError
-from mein.label import Labelling
-from mein.progress import Reporter
-from mein.text.writing import Spread
+
+if TYPE_CHECKING:  # what a command imports while the engine starts
+    from mein.config import Config
+    from mein.data.corpus import Corpus
+    from mein.label import Labelling
+    from mein.progress import Reporter
+    from mein.text.writing import Spread
 
 ENGINES = ("processes", "ray")
 Engine = tuple[str, str | None]  # its name, and the address of its cluster
@@ -18,8 +21,8 @@ HERE: Engine = ("processes", None)
 
 
 @contextmanager
-def opened(engine: Engine) -> Iterator[bool]:
-    """Be connected to an engine; whether that is Ray."""
+def opened(engine: Engine, step: str | None = None, processes: int | None = None) -> Iterator[bool]:
+    """Be connected to an engine; whether that is Ray, whose processes then get ready for encode or label."""
     name, address = engine
     if name not in ENGINES:
         raise ConfigError(f"Unknown engine {name!r}: choose one of {', '.join(ENGINES)}.")
@@ -28,20 +31,22 @@ def opened(engine: Engine) -> Iterator[bool]:
             raise ConfigError(f"--address {address} is for --engine ray: give both, or neither.")
         yield False
         return
-    from mein.engines.ray_cluster import ray_cluster
+    from mein.engines.ray_cluster import ray_cluster, warm_up
 
     with ray_cluster(address):
+        if step is not None:
+            warm_up(f"mein.engines.ray_{step}", processes, reads=step == "encode")
         yield True
 
 
-def encoding_on_ray(workers: int | None) -> Spread:
+def encoding_on_ray(workers: int | None) -> "Spread":
     """Encodes in so many processes of the cluster; none: as many as it has cores."""
     from mein.engines.ray_encode import encode_on_ray
 
     return partial(encode_on_ray, workers)
 
 
-def labelling_on_ray(workers: int | None) -> Labelling:
+def labelling_on_ray(workers: int | None) -> "Labelling":
     """Labels in so many processes of the cluster; none: as many as it has GPUs, or cores."""
     from mein.engines.ray_label import label_on_ray
 
@@ -49,7 +54,13 @@ def labelling_on_ray(workers: int | None) -> Labelling:
 
 
 def training_on_ray(
-    config: Config, corpus: Corpus, out: Path, reporter: Reporter, *, resume: bool, processes: int | None
+    config: "Config",
+    corpus: "Corpus",
+    out: Path,
+    reporter: "Reporter",
+    *,
+    resume: bool,
+    processes: int | None,
 ) -> None:
     """Algorithm 1 in so many processes of the cluster; what is left to do is to judge."""
     from mein.engines.ray_train import train_on_ray

@@ -27,7 +27,7 @@ def encode_files(
     test: str | None,
     teacher_file: str | None,
     workers: int | None,
-    engine: Engine = HERE,
+    on_ray: bool,
 ) -> None:
     """Encode the text of some files, and say what comes next."""
     run, reporter = FinishedRun.open(like), _reporter()
@@ -37,18 +37,17 @@ def encode_files(
     source = texts_of(paths, columns)
     next(source())  # refuses what cannot be read before anything is made
     held_back, teacher = _test_of(run, test, reporter), teacher_of(like, teacher_file)
-    with opened(engine) as on_ray:
-        store = encode(
-            run,
-            source,
-            paths,
-            out,
-            reporter,
-            test=held_back,
-            teacher=teacher,
-            workers=workers,
-            spread=encoding_on_ray(workers) if on_ray else None,
-        )
+    store = encode(
+        run,
+        source,
+        paths,
+        out,
+        reporter,
+        test=held_back,
+        teacher=teacher,
+        workers=workers,
+        spread=encoding_on_ray(workers) if on_ray else None,
+    )
     size = sum(shard.bytes for shard in store.shards)
     reporter.say(
         f"{out} holds {len(store):,} documents in {store.shard_count:,} shards, {size / 1e6:,.1f} MB."
@@ -56,15 +55,12 @@ def encode_files(
     reporter.say(f"Label them with `mein label {out} --by {like}`.")
 
 
-def label_documents_of(
-    at: str, by: Path, workers: int | None, sets_aside: bool, engine: Engine = HERE
-) -> None:
+def label_documents_of(at: str, by: Path, workers: int | None, sets_aside: bool, on_ray: bool) -> None:
     """Let a run's expert label a store, and say what comes next."""
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", str(KERNELS))
     run, reporter = FinishedRun.open(by), _reporter()
-    with opened(engine) as on_ray:
-        elsewhere = labelling_on_ray(workers) if on_ray else None
-        store = label(run, at, reporter, workers=workers, sets_aside=sets_aside, engine=elsewhere)
+    elsewhere = labelling_on_ray(workers) if on_ray else None
+    store = label(run, at, reporter, workers=workers, sets_aside=sets_aside, engine=elsewhere)
     reporter.say(f"The {len(store):,} documents of {at} are labelled.")
     reporter.say(f"Let imitators learn from them with `mein imitate {at} --like {by} --out FOLDER`.")
 

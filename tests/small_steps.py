@@ -1,0 +1,12 @@
+"""python -m tests.small_steps: the command line with shards of two documents, as torchrun opens it."""
+
+from unittest.mock import patch
+
+from mein import steps
+from mein.cli import main
+
+SHARD = 2
+
+if __name__ == "__main__":
+    with patch.object(steps, "SHARD_DOCUMENTS", SHARD):
+        main()
