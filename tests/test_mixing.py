@@ -13,7 +13,8 @@ from mein.training import mixing
 from mein.training.mixing import MixedShards
 
 CPU = torch.device("cpu")
-SHARDS = [4, 0, 7, 1, 5, 3]  # documents in each
+SHARDS = [4, 0, 7, 1, 5, 3]  # documents in each, of 2 pieces on the mean: 8 bytes, and 16 for where and what
+SOME = 24 * 8
 
 
 class Shelf:
@@ -26,24 +27,26 @@ class Shelf:
         ends = np.cumsum(SHARDS)
         self.parts = [ragged(rows[end - size : end]) for size, end in zip(SHARDS, ends, strict=True)]
         self.first = ends - np.array(SHARDS)
-        self.manifest = SimpleNamespace(pieces=sum(len(part.values) for part in self.parts))
+        self.shards = [SimpleNamespace(pieces=len(part.values)) for part in self.parts]
+        self.loaded: list[int] = []
 
     def pieces(self, shard: int) -> Ragged:
         return self.parts[shard]
 
     def column(self, name: str, shard: int) -> np.ndarray:
+        self.loaded.append(shard)
         p = (self.first[shard] + np.arange(SHARDS[shard])) / 100
         return np.stack([p, 1 - p], axis=1).astype(np.float32)
 
 
 def mixed(seed: int = 0) -> MixedShards:
-    return MixedShards(cast(Store, Shelf()), CPU, seed)
+    return MixedShards(cast(Store, Shelf()), 2, CPU, seed)
 
 
-@pytest.fixture(params=[10**9, 15, 1])
+@pytest.fixture(params=[10**9, SOME, 1])
 def together(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """How many pieces make a group: all of them, a part, or a shard alone."""
-    monkeypatch.setattr(mixing, "PIECES_TOGETHER", request.param)
+    """How many bytes make a group: all of them, some, or those of a shard alone."""
+    monkeypatch.setattr(mixing, "BYTES_TOGETHER", request.param)
     return int(request.param)
 
 
@@ -89,14 +92,34 @@ def test_a_small_text_is_one_group_and_its_shards_meet_in_batches() -> None:
 
 
 def test_a_large_text_is_read_by_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mixing, "PIECES_TOGETHER", 15)
+    monkeypatch.setattr(mixing, "BYTES_TOGETHER", SOME)
     text = mixed()
-    sizes = [sum(SHARDS[shard] for shard in group) for group in text.groups]
-    assert len(text.groups) == 3
-    assert sum(sizes) == sum(SHARDS)
+    assert len(text.groups) > 2
     assert sorted(shard for group in text.groups for shard in group) == list(range(len(SHARDS)))
-    groups = [
-        {int(text.group_of[s]) for s in np.searchsorted(text.starts, b, "right") - 1}
-        for b in batches(text, 0)
-    ]
-    assert all(len(group) == 1 for group in groups)
+    for group in text.groups:
+        pieces = sum(len(Shelf().parts[shard].values) for shard in group)
+        size = 4 * pieces + (8 + 4 * 2) * sum(SHARDS[shard] for shard in group)
+        assert size <= SOME or len(group) == 1
+    shard_of = np.repeat(np.arange(len(SHARDS)), SHARDS)
+    for rows in batches(text, 0):
+        assert len({int(text.group_of[shard_of[row]]) for row in rows}) == 1
+
+
+def test_groups_are_drawn_at_random_and_so_is_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mixing, "BYTES_TOGETHER", SOME)
+    drawn = {tuple(tuple(group) for group in mixed(seed).groups) for seed in range(5)}
+    assert len(drawn) == 5
+    shard_of = np.repeat(np.arange(len(SHARDS)), SHARDS)
+    text = mixed()
+    first = {int(text.group_of[shard_of[batches(text, epoch)[0][0]]]) for epoch in range(8)}
+    assert len(first) > 1
+
+
+def test_one_group_is_held_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mixing, "BYTES_TOGETHER", 1)
+    text = mixed()
+    shelf = cast(Shelf, text.store)
+    first, last = np.array([0]), np.array([sum(SHARDS) - 1])
+    for rows in (first, first, last, last, first):
+        text.fetch(rows)
+    assert shelf.loaded == [0, 5, 0]

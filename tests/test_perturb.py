@@ -145,16 +145,24 @@ def test_no_gradient_is_no_push() -> None:
     assert found[1].flatten().tolist() == [0.0] * 8 + [-5.0] + [0.0] * 3
 
 
-def test_an_expert_that_does_not_look_keeps_the_noise_and_nothing_is_nan() -> None:
+def test_a_document_that_changes_nothing_keeps_its_first_step_and_nothing_is_nan() -> None:
+    """The expert looks at the second document alone; the first is pushed by epsilon all the same."""
     embedded, noise = torch.randn(2, 3, D), torch.randn(2, 3, D)
-    logits = torch.tensor([[1.0, 2.0, 3.0], [0.0, 0.0, 0.0]])
+    looks = torch.tensor([0.0, 1.0])[:, None]
 
-    def blind(e: Tensor) -> Tensor:
-        return logits + 0.0 * e.sum(dim=(1, 2))[:, None]
+    def logits_of(e: Tensor) -> Tensor:
+        return looks * e[:, :, :3].sum(1) + torch.tensor([1.0, 2.0, 3.0])
 
+    logits = logits_of(embedded)
+    push = virtual_push(logits_of, embedded, logits, noise, 0.1, 5.0)
+    torch.testing.assert_close(push[0], scaled(noise, 5.0)[0])
+    assert push[1, :, 3:].abs().max() == 0.0
     directions = word_directions(torch.randn(5, D), torch.ones(2, 3).long(), torch.tensor([[2, 3]] * 5))
-    torch.testing.assert_close(virtual_push(blind, embedded, logits, noise, 0.1, 5.0), scaled(noise, 5.0))
-    assert word_push(blind, embedded, logits, directions, 5.0).abs().max() == 0.0
+    found = word_push(logits_of, embedded, logits, directions, 5.0)
+    step = directions.mean(2)
+    torch.testing.assert_close(found[0], scaled(step / step.norm(dim=-1, keepdim=True), 5.0)[0])
+    for pushed in (push, found):
+        torch.testing.assert_close(pushed.flatten(1).norm(dim=1), torch.full((2,), 5.0))
 
 
 # VAT's direction, where the answer is known: logits = A e make KL(p || q) = 1/2 d' H d + O(d^3) with the

@@ -55,8 +55,7 @@ def virtual_push(
     d = scaled(noise, xi).requires_grad_()
     change = divergence(logits.detach(), logits_of(embedded.detach() + d))
     (g,) = torch.autograd.grad(change.sum(), d)
-    is_flat = (g == 0).flatten(1).all(1)[:, None, None]
-    return scaled(torch.where(is_flat, d.detach(), g), epsilon)
+    return scaled(_unless_zero(g, d.detach()), epsilon)
 
 
 def word_push(
@@ -64,7 +63,8 @@ def word_push(
 ) -> Tensor:
     """iVAT's r (B, T, D): a combination of each word's directions (B, T, K, D) to its neighbours.
 
-    Every direction counts alike at first; the gradient says which of them matter.
+    Every direction counts alike at first; the gradient says which of them matter. Where it is too small for
+    the precision, they go on counting alike.
     """
     K = directions.shape[2]
     if K == 0:  # the labelled text has a single word
@@ -74,7 +74,13 @@ def word_push(
     step = _unit((a[..., None] * directions).sum(2))  # per word, of norm 1
     change = divergence(logits.detach(), logits_of(embedded.detach() + step))
     (g,) = torch.autograd.grad(change.sum(), a)
-    return scaled((_unit(g)[..., None] * directions).sum(2), epsilon)
+    towards = (_unit(g)[..., None] * directions).sum(2)
+    return scaled(_unless_zero(towards, step.detach()), epsilon)
+
+
+def _unless_zero(push: Tensor, other: Tensor) -> Tensor:
+    """Each example's push (B, T, D), or the other one where it is zero throughout."""
+    return torch.where((push == 0).flatten(1).all(1)[:, None, None], other, push)
 
 
 def usual_norm(embedded: Tensor, training: str) -> float:

@@ -1,7 +1,6 @@
 """The order of stage 2: documents from shards far apart meet in a batch, and memory stays bounded."""
 
 from collections.abc import Iterator
-from functools import lru_cache
 
 import numpy as np
 import torch
@@ -12,29 +11,30 @@ from mein.text.batches import PiecesOnDevice, by_tokens, to_device
 from mein.text.ragged import concatenate
 from mein.text.store import EXPERT_COLUMN, Store
 
-PIECES_TOGETHER = 16_000_000  # 64 MB
+BYTES_TOGETHER = 64_000_000  # of pieces and of what the expert says of documents
 
 
 class MixedShards:
     """An encoded text, read by groups of shards drawn at random, the documents of a group shuffled.
 
     Text often lies sorted, by date, by source, or even by label. Read shard by shard, imitators lean to
-    the labels of the last one (docs/log.md). Up to 16 million pieces are one group: then an epoch's order
-    is a permutation of all documents.
+    the labels of the last one (docs/log.md). Up to some 15 million pieces are one group: then an epoch's
+    order is a permutation of all documents. One group is held at a time.
     """
 
-    def __init__(self, store: Store, device: torch.device, seed: int) -> None:
+    def __init__(self, store: Store, classes: int, device: torch.device, seed: int) -> None:
         self.store, self.device, self.seed = store, device, seed
         self.starts = np.concatenate([[0], np.cumsum(store.shard_lengths)])
         shards = numpy_generator(seed, "groups of shards").permutation(store.shard_count)
-        self.groups = np.array_split(shards, _group_count(store))
+        self.groups = _groups(shards, _shard_bytes(store, classes))
         self.group_of = np.zeros(store.shard_count, np.int64)
         self.shift = np.zeros(store.shard_count, np.int64)  # from a row of the text to one of its group
         for number, group in enumerate(self.groups):
             self.group_of[group] = number
             sizes = np.asarray(store.shard_lengths)[group]
             self.shift[group] = np.cumsum(sizes) - sizes - self.starts[group]
-        self.on_device = lru_cache(maxsize=1)(self._on_device)
+        self.held: tuple[int, PiecesOnDevice, Tensor] | None = None
+        """The group that was asked for last: its number, its pieces, and the expert's word on it."""
 
     def plan(
         self, epoch: int, chosen: np.ndarray | None, tokens: int, documents: int | None
@@ -52,16 +52,37 @@ class MixedShards:
     def fetch(self, rows: np.ndarray) -> tuple[PiecesOnDevice, Tensor, np.ndarray]:
         """The group that planned rows belong to, the expert's word on it, and where in it they are."""
         shards = np.searchsorted(self.starts, rows, side="right") - 1
-        pieces, probs = self.on_device(int(self.group_of[shards[0]]))
+        number = int(self.group_of[shards[0]])
+        if self.held is None or self.held[0] != number:
+            self.held = None  # before the next one is made: not both at a time
+            self.held = self._on_device(number)
+        _, pieces, probs = self.held
         return pieces, probs, rows + self.shift[shards]
 
-    def _on_device(self, number: int) -> tuple[PiecesOnDevice, Tensor]:
+    def _on_device(self, number: int) -> tuple[int, PiecesOnDevice, Tensor]:
         group = [int(shard) for shard in self.groups[number]]
         pieces = PiecesOnDevice(concatenate(self.store.pieces(shard) for shard in group), self.device)
         probs = np.concatenate([self.store.column(EXPERT_COLUMN, shard) for shard in group])
-        return pieces, to_device(probs, self.device)
+        return number, pieces, to_device(probs, self.device)
 
 
-def _group_count(store: Store) -> int:
-    wanted = -(-store.manifest.pieces // PIECES_TOGETHER)
-    return max(1, min(store.shard_count, wanted))
+def _shard_bytes(store: Store, classes: int) -> np.ndarray:
+    """What each shard takes: 4 bytes a piece, and for each document where it starts and the expert's word."""
+    pieces = np.array([shard.pieces for shard in store.shards])
+    if not pieces.any():  # an early store does not tell: all alike
+        pieces = np.full(store.shard_count, store.manifest.pieces / max(1, store.shard_count))
+    found: np.ndarray = 4 * pieces + (8 + 4 * classes) * np.asarray(store.shard_lengths)
+    return found
+
+
+def _groups(shards: np.ndarray, sizes: np.ndarray) -> list[np.ndarray]:
+    """Shards in their order, cut wherever a group would become too large; a huge shard is one by itself."""
+    groups: list[list[int]] = [[]]
+    room = BYTES_TOGETHER
+    for shard in shards.tolist():
+        if groups[-1] and sizes[shard] > room:
+            groups.append([])
+            room = BYTES_TOGETHER
+        groups[-1].append(shard)
+        room -= sizes[shard]
+    return [np.array(group, np.int64) for group in groups]

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from mein import ranks
 from mein.experts.base import Expert
-from mein.imitators.projected import projected_loss
+from mein.imitators.projected import projected_loss, stream_of
 from mein.imitators.reference import Imitators
+from mein.imitators.stream import Stream
 from mein.inference import device_of
 from mein.mixture import Gates, MixtureConfig, mix
 from mein.seeds import numpy_generator
@@ -125,21 +126,23 @@ def imitation_stage(
     device = device_of(imitators)
     tokens = _batch_tokens(unlabeled, config) if config.batch_tokens is None else config.batch_tokens
     chosen = drawn_rows(len(unlabeled), config.documents, seed)
-    text = MixedShards(unlabeled, device, seed)
+    text = MixedShards(unlabeled, imitators.offset.shape[1], device, seed)
     own, number, processes = own_windows(imitators)
 
     def plan(epoch: int) -> Iterator[np.ndarray]:
         return text.plan(epoch, chosen, tokens, config.batch_documents)
 
-    def fetch(rows: np.ndarray) -> tuple[PieceBatch, Tensor]:
+    def fetch(rows: np.ndarray) -> tuple[PieceBatch, Tensor, Stream]:
         pieces, probs, local = text.fetch(rows)
         share = share_of(pieces.lengths[local], number, processes)
         local = local[share.rows]  # the loss is linear in the expert's word: a mean becomes a part of one
-        return pieces.pack(local, own.gap), probs[to_device(local, device)] * share.part
+        batch = pieces.pack(local, own.gap)
+        stream = stream_of(own, batch.pieces, probs.shape[1])
+        return batch, probs[to_device(local, device)] * share.part, stream
 
-    def loss(fetched: tuple[PieceBatch, Tensor], step: int) -> Tensor:
-        batch, expert_probs = fetched
-        return projected_loss(own, batch.pieces, batch.document, expert_probs)
+    def loss(fetched: tuple[PieceBatch, Tensor, Stream], step: int) -> Tensor:
+        batch, expert_probs, stream = fetched
+        return projected_loss(own, batch.pieces, batch.document, expert_probs, stream=stream)
 
     score = partial(imitation_scores, imitators, held_out)
     named = dict(imitators.named_parameters())
