@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from mein.cli_options import Address, Engine, Set
+from mein.experiments.cells import DATA
 
 Page = Annotated[Path | None, typer.Option(metavar="FILE", help="Only make this page from the result lines.")]
 
@@ -19,7 +20,7 @@ def reproduce(
     ] = "lstm,lm-lstm,adv-lm-lstm",
     seed: Annotated[int, typer.Option(min=0, metavar="N", help="The first seed.")] = 0,
     seeds: Annotated[int, typer.Option(min=1, metavar="N", help="How many.")] = 1,
-    data: Annotated[Path, typer.Option(metavar="FOLDER", help="What `mein data` made.")] = Path("data"),
+    data: Annotated[Path, typer.Option(metavar="FOLDER", help="What `mein data` made.")] = DATA,
     work: Annotated[Path, typer.Option(metavar="FOLDER", help="For runs; large.")] = Path("runs/reproduce"),
     results: Annotated[Path, typer.Option(metavar="FOLDER", help="For result lines.")] = Path("results"),
     preset: Annotated[str, typer.Option(metavar="NAME", help="As in `mein train`.")] = "full",
@@ -39,8 +40,8 @@ def reproduce(
         return
     request = shell.Request(
         grid=grid,
-        datasets=tuple(datasets.split(",")),
-        experts=tuple(experts.split(",")),
+        datasets=tuple(dict.fromkeys(datasets.split(","))),
+        experts=tuple(dict.fromkeys(experts.split(","))),
         seeds=range(seed, seed + seeds),
         data=data,
         work=work,

@@ -1,6 +1,12 @@
 """Experiments: each cell is computed once, resumed, recorded as a line; pages come from the lines alone."""
 
 import json
+import shlex
+import shutil
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -10,13 +16,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mein.errors import ConfigError, InputError
+from mein import __version__
+from mein.config import parse_overrides
+from mein.errors import ConfigError, InputError, RunError
 from mein.experiments import cells, tables
-from mein.experiments.cells import EXPERTS, VARIANTS, Cell
-from mein.experiments.column import Experiment, run_column
+from mein.experiments.cells import DATA, EXPERTS, OWNED, VARIANTS, Cell
+from mein.experiments.column import run_column
+from mein.experiments.experiment import Experiment
 from mein.experiments.figures import more_data_figure
 from mein.experiments.lines import append_lines, cell_of, correct_of, line_of, missing, read_lines
 from mein.experiments.published import RESULTS
+from mein.experiments.record import command, commit
+from mein.experiments.seconds import seconds_of
+from mein.experiments.shared import cells_that_fit
 from mein.experiments.speed import speed_table
 from mein.model import load_model
 from mein.progress import Silence
@@ -26,13 +38,12 @@ from mein.training.folder import RunFolder
 from tests import tiny
 
 FEWER = "imn-w1234-u30"
-SETTINGS = tiny.SETTINGS | {"imitators.windows": [1, 2, 3, 4], "fine_tuning.epochs": 1}
+OWN = {"fine_tuning.epochs": 1, "pretraining.epochs": 2}
+SETTINGS = {name: value for name, value in tiny.SETTINGS.items() if name not in OWNED} | OWN
 
 
-@pytest.fixture(scope="module")
-def experiment(tmp_path_factory: pytest.TempPathFactory) -> Experiment:
-    """The embedded corpus, small, as a data set, and folders beside it."""
-    folder = tmp_path_factory.mktemp("experiment")
+def put_data(folder: Path, *left_out: str, **others: dict[str, Any]) -> None:
+    """The embedded corpus, small, as a data set; parts may be left out, or be others."""
     texts, half = tiny.TEXTS, len(tiny.TEXTS.labeled_texts) // 2
     parts: dict[str, dict[str, Any]] = {
         "train": {"text": texts.labeled_texts[:half], "label": texts.labeled_labels[:half]},
@@ -40,9 +51,17 @@ def experiment(tmp_path_factory: pytest.TempPathFactory) -> Experiment:
         "test": {"text": texts.test_texts, "label": texts.test_labels},
         "unlabeled": {"text": texts.unlabeled_texts},
     }
-    (folder / "data/toy").mkdir(parents=True)
-    for name, columns in parts.items():
-        pq.write_table(pa.table(columns), folder / f"data/toy/{name}.parquet")
+    folder.mkdir(parents=True)
+    for name, columns in (parts | others).items():
+        if name not in left_out:
+            pq.write_table(pa.table(columns), folder / f"{name}.parquet")
+
+
+@pytest.fixture(scope="module")
+def experiment(tmp_path_factory: pytest.TempPathFactory) -> Experiment:
+    """A data set, and folders beside it."""
+    folder = tmp_path_factory.mktemp("experiment")
+    put_data(folder / "data/toy")
     return Experiment(folder / "data", folder / "work", folder / "results", "small", SETTINGS, Silence())
 
 
@@ -61,9 +80,7 @@ def folder_of(experiment: Experiment, name: str) -> Path:
 
 def test_every_cell_gets_a_line(lines: list[dict[str, Any]]) -> None:
     assert len(lines) == len(VARIANTS) + 2
-    wanted = {"dev_error", "test_error", "seconds", "command", "commit", "hardware", "windows", "unlabeled"}
     for line in lines:
-        assert wanted <= set(line)
         assert line["documents"] == len(tiny.TEXTS.test_texts)
         assert line["test_error"] == pytest.approx(100 * np.mean(~correct_of(line)))
 
@@ -101,10 +118,10 @@ def test_what_runs_share_is_computed_once(experiment: Experiment, lines: list[di
 
 def test_a_second_run_computes_nothing(experiment: Experiment, lines: list[dict[str, Any]]) -> None:
     before = {path: path.stat().st_mtime_ns for path in experiment.work.rglob("*.safetensors")}
-    done = {cell_of(line).key for line in lines}
+    done = {cell_of(line) for line in lines}
     run_column(experiment, [Cell("toy", "lm-lstm", "imn", 0)])
     assert {path: path.stat().st_mtime_ns for path in experiment.work.rglob("*.safetensors")} == before
-    assert {cell_of(line).key for line in read_lines(experiment.results)} == done
+    assert {cell_of(line) for line in read_lines(experiment.results)} == done
 
 
 def test_missing_cells_are_those_without_a_line(lines: list[dict[str, Any]]) -> None:
@@ -124,24 +141,15 @@ def test_the_grids_are_the_paper_s() -> None:
     assert set(RESULTS) == set(EXPERTS)
 
 
-def test_a_line_keeps_which_documents_were_wrong(tmp_path: Path) -> None:
-    correct = np.array([True, False, True, True, False, False, True, True, False])
-    cell = Cell("toy", "lstm", "plain", 3, (1, 2), 7)
-    append_lines(tmp_path / "toy.jsonl", [line_of(cell, {"test_error": 1.0}, correct)])
-    (line,) = read_lines(tmp_path)
-    assert correct_of(line).tolist() == correct.tolist()
-    assert cell_of(line) == cell
-
-
-def test_a_broken_line_is_named(tmp_path: Path) -> None:
-    (tmp_path / "toy.jsonl").write_text("{}\n", encoding="utf-8")
-    with pytest.raises(InputError, match=r"toy\.jsonl line 1 is no result .*: mend or remove it\."):
-        read_lines(tmp_path)
-
-
 def made_up(expert: str, variant: str, seed: int, wrong: int, documents: int = 1_000) -> dict[str, Any]:
     correct = np.arange(documents) >= wrong
-    figures = {"test_error": 100 * wrong / documents, "seconds": 60.0, "hardware": "a", "commit": "c"}
+    figures: dict[str, Any] = {
+        "dev_error": 1.0,
+        "test_error": 100 * wrong / documents,
+        "seconds": 60.0,
+        "shared_seconds": 90.0,
+    }
+    figures |= {"settings": "d", "command": "mein", "hardware": "a", "commit": "c"}
     return line_of(Cell("imdb", expert, variant, seed), figures, correct)
 
 
@@ -167,11 +175,11 @@ def test_a_star_needs_all_rivals() -> None:
 def test_the_page_is_made_from_the_lines_alone(lines: list[dict[str, Any]], tmp_path: Path) -> None:
     copy = tmp_path / "results"
     append_lines(copy / "toy.jsonl", lines)
-    write_pages(copy, tmp_path / "results.md")
-    page = (tmp_path / "results.md").read_text(encoding="utf-8")
+    write_pages(copy, tmp_path / "a/page/results.md")
+    page = (tmp_path / "a/page/results.md").read_text(encoding="utf-8")
     assert page.startswith(tables.results_page(json.loads(json.dumps(lines))))
     assert "### Windows" in page
-    figure = ElementTree.parse(tmp_path / "results-windows-toy.svg").getroot()
+    figure = ElementTree.parse(tmp_path / "a/page/results-windows-toy.svg").getroot()
     assert "![windows, toy](results-windows-toy.svg)" in page
     described = next(part.text for part in figure if part.tag.endswith("desc"))
     errors = {tuple(line["windows"]): line["test_error"] for line in lines if line["variant"] == "imn"}
@@ -209,9 +217,195 @@ def test_what_is_unknown_is_refused(experiment: Experiment, wrong: dict[str, Any
         reproduce(request(experiment, **wrong), jobs=1)
 
 
-def test_missing_data_is_named(experiment: Experiment) -> None:
-    with pytest.raises(InputError, match=r"nowhere/train\.parquet is missing: make it with `mein data"):
-        reproduce(request(experiment, datasets=("nowhere",)), jobs=1)
+def test_an_unknown_data_set_is_named_beside_those_that_are_there(experiment: Experiment) -> None:
+    for name in ("nowhere", "", "toy/.."):
+        with pytest.raises(InputError, match=f"no data set '{name}' .* under .*data: choose among toy"):
+            reproduce(request(experiment, datasets=(name,)), jobs=1)
+
+
+def test_a_set_without_raw_text_is_refused_before_anything_is_done(tmp_path: Path) -> None:
+    put_data(tmp_path / "data/rotten", "unlabeled")
+    sentence = (
+        r"unlabeled\.parquet is missing, .*: put it there, or make the set with `mein data rotten --more"
+    )
+    with pytest.raises(InputError, match=sentence):
+        reproduce(request(elsewhere(tmp_path), datasets=("rotten",)), jobs=1)
+    assert not (tmp_path / "work").exists()
+
+
+def elsewhere(folder: Path) -> Experiment:
+    return Experiment(folder / "data", folder / "work", folder / "results", "small", SETTINGS, Silence())
+
+
+def test_without_a_dev_part_all_seeds_choose_on_the_same_and_one_failure_stops_no_other(
+    tmp_path: Path,
+) -> None:
+    put_data(tmp_path / "data/bad", dev={"text": ["a"], "label": ["of no class"]})
+    put_data(tmp_path / "data/nodev", "dev")
+    others = elsewhere(tmp_path)
+    with pytest.raises(RunError, match=r"4 of 8 runs failed, the first so: .*of no class"):
+        reproduce(request(others, datasets=("bad", "nodev"), seeds=range(2)), jobs=1)
+    lines = read_lines(others.results)
+    assert {(line["dataset"], line["seed"]) for line in lines} == {("nodev", 0), ("nodev", 1)}
+    assert len(lines) == 2 * len(VARIANTS)
+    seeds = [
+        RunFolder(others.work / f"nodev/lstm/seed-{seed}/main").read_json("labels.json") for seed in (0, 1)
+    ]
+    assert seeds[0] == seeds[1]
+
+
+class Heard(Silence):
+    """A reporter that remembers what was said."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
+
+
+def test_no_amount_of_text_is_told_that_is_not_there(
+    experiment: Experiment, lines: list[dict[str, Any]]
+) -> None:
+    """120 unlabelled documents, of which 12 are held out."""
+    asked = [Cell("toy", "lm-lstm", "imn", 0, unlabeled=amount) for amount in (30, 120, 121, 5_000)]
+    heard = Heard()
+    assert cells_that_fit(replace(experiment, reporter=heard), asked) == asked[:2]
+    assert heard.lines[-1] == "toy has 108 unlabelled documents to learn from: 121, 5,000 are left out."
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(
+            "seed",
+            "expert.kind",
+            "expert.training",
+            "expert.language_model",
+            "imitators.windows",
+            "imitators",
+        ),
+        *("imitator_training.documents", "mixture.gates", "mixture.centers_evidence"),
+    ],
+)
+def test_what_the_grid_sets_is_refused(experiment: Experiment, name: str) -> None:
+    value = {"windows": [1]} if name == "imitators" else 1
+    with pytest.raises(ConfigError, match=rf"{name}.* is the grid's own to set: leave out --set {name}"):
+        reproduce(request(experiment, settings={name: value}), jobs=1)
+
+
+@pytest.mark.parametrize("preset", ["small", "paper", "miyato"])
+def test_a_row_is_what_its_title_says_whatever_the_preset(experiment: Experiment, preset: str) -> None:
+    config = replace(experiment, preset=preset).config("lstm", 3)
+    assert (config.expert.kind, config.expert.training, config.seed) == ("lstm", "plain", 3)
+    assert (config.mixture.gates, config.mixture.centers_evidence) == ("free", True)
+    assert config.imitators.windows == cells.WINDOWS
+
+
+def test_results_of_other_settings_are_neither_taken_nor_joined(
+    experiment: Experiment, lines: list[dict[str, Any]]
+) -> None:
+    wanted = {"experts": ("lm-lstm",), "seeds": range(1, 2)}
+    sentence = (
+        rf"{len(lines)} cells have results of other settings \(lm-lstm on toy\): .* another --results\."
+    )
+    for name, value in (("expert_training.epochs", 3), ("expert.mlp_dropout", 0.1)):
+        with pytest.raises(ConfigError, match=sentence):
+            reproduce(request(experiment, **wanted, settings=SETTINGS | {name: value}), jobs=1)
+    told = SETTINGS | {"runtime.checkpoint_seconds": 5.0}
+    reproduce(request(experiment, experts=("lm-lstm",), settings=told), jobs=1)
+
+
+def test_runs_of_other_settings_are_not_taken_for_these(
+    experiment: Experiment, lines: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    for name in ("expert_training.epochs", "pretraining.epochs"):
+        other = replace(experiment, results=tmp_path, settings=SETTINGS | {name: 7})
+        with pytest.raises(RunError, match=rf"its config\.{name} is 2, not 7; choose another --work"):
+            run_column(other, [Cell("toy", "lm-lstm", "imn", 0)])
+
+
+def test_the_page_says_where_settings_differ() -> None:
+    lines = [made_up("lstm", "plain", 0, 100), made_up("lm-lstm", "plain", 0, 100) | {"settings": "e"}]
+    assert "different settings" not in tables.results_page(lines)
+    page = tables.results_page([*lines, made_up("lstm", "imn", 1, 100) | {"settings": "e"}])
+    assert "**Results of lstm come from different settings** (d, e)." in page
+
+
+def test_the_published_lines_can_be_continued_by_their_own_commands() -> None:
+    lines = read_lines(Path(__file__).parent.parent / "results")
+    assert len(lines) >= 30
+    for line in lines:
+        words = shlex.split(line["command"])
+        settings = parse_overrides([after for word, after in pairwise(words) if word == "--set"])
+        preset = words[words.index("--preset") + 1]
+        made = Experiment(DATA, DATA, DATA, preset, settings, Silence())
+        assert made.digest(line["expert"]) == line["settings"]
+
+
+def test_two_at_the_same_run_wait_for_each_other_and_record_once(
+    experiment: Experiment, lines: list[dict[str, Any]]
+) -> None:
+    cell = Cell("toy", "lm-lstm", "imn", 0, (2, 3, 4))
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(lambda _: run_column(experiment, [cell]), range(2)))
+    written = (experiment.results / "toy.jsonl").read_text(encoding="utf-8").splitlines()
+    assert sum(cell_of(json.loads(line)) == cell for line in written) == 1
+
+
+def test_time_outlives_a_kill(tmp_path: Path) -> None:
+    """The expert was resumed: its step knows the last 1 s alone, its epochs 5 s."""
+    folder = RunFolder(tmp_path)
+    for epoch, seconds in enumerate((0.0, 2.0, 3.0)):
+        folder.record("expert", epoch=epoch, seconds=seconds)
+    folder.record("steps", step="expert", seconds=1.0)
+    folder.record("mixture", epoch=1, seconds=1.5)
+    folder.record("steps", step="mixture", seconds=2.0)
+    assert seconds_of(folder) == 7.0
+
+
+def test_a_line_tells_the_time_of_what_it_shares(experiment: Experiment, lines: list[dict[str, Any]]) -> None:
+    shared = [RunFolder(experiment.work / "toy" / name) for name in ("text", "language-model-lm-lstm-6")]
+    assert min(map(seconds_of, shared)) > 0
+    told = {line["shared_seconds"] for line in lines}
+    assert told == {round(sum(map(seconds_of, shared)), 1)}
+    page = tables.results_page([made_up("lstm", variant, 0, 100) for variant in ("plain", "imn")])
+    assert "; 1 minutes of runs. " in page  # both cells are of one run
+    assert "minutes of encoding and language models: lstm 1.5." in page
+
+
+def test_a_command_makes_its_cell_anew(experiment: Experiment) -> None:
+    settings = {
+        "expert_training.patience": None,
+        "imitators.shares_embedding": True,
+        "words.tokenizer": "paper",
+    }
+    words = shlex.split(command(replace(experiment, settings=settings), Cell("toy", "lstm", "imn", 2)))
+    assert words[words.index("--data") + 1] == str(experiment.data)
+    assert parse_overrides(words[words.index("--set") + 1 :: 2]) == settings | {
+        "expert_training.patience": "none"
+    }
+    assert "--data " not in command(replace(experiment, data=DATA), Cell("toy", "lstm", "imn", 2))
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="there is no git")
+def test_the_commit_is_that_of_the_package_s_own_files(tmp_path: Path) -> None:
+    def git(*words: str) -> str:
+        who = ["-c", "user.name=a", "-c", "user.email=a@b"]
+        asked = ["git", "-C", str(tmp_path), *who, *words]
+        return subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
+
+    for name in ("package", "installed"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").touch()
+    git("init")
+    git("add", "package")
+    git("commit", "-m", "a")
+    head = git("rev-parse", "--short", "HEAD")
+    assert commit(tmp_path / "package") == head
+    (tmp_path / "package/__init__.py").write_text("x = 1\n", encoding="utf-8")
+    assert commit(tmp_path / "package") == f"{head}+"
+    assert commit(tmp_path / "installed") == __version__
 
 
 def test_the_table_of_speed_comes_from_the_benches(tmp_path: Path) -> None:

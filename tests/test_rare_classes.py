@@ -9,7 +9,8 @@ import pytest
 from mein.data.corpus import Corpus, source_of_lists
 from mein.errors import InputError
 from mein.experiments.cells import VARIANTS, Cell
-from mein.experiments.column import Experiment, run_column
+from mein.experiments.column import run_column
+from mein.experiments.experiment import Experiment
 from mein.experiments.lines import correct_of, read_lines
 from mein.labeled import read_labeled
 from mein.progress import Silence

@@ -2,22 +2,38 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+DATA = Path("data")
+"""Where `mein data` leaves the sets unless told otherwise."""
+
+MAIN = "main"
 WINDOWS = (1, 2, 3, 4)
 VARIANTS = ("plain", "closed", "random", "imn-paper", "imn")
 """The expert alone; stage 3 without imitators; with random vectors; with the paper's gates; with ours."""
 
 EXPERTS: dict[str, dict[str, Any]] = {
-    "lstm": {"expert.kind": "lstm"},
-    "lm-lstm": {"expert.kind": "lm-lstm"},
+    "lstm": {"expert.kind": "lstm", "expert.training": "plain"},
+    "lm-lstm": {"expert.kind": "lm-lstm", "expert.training": "plain"},
     "adv-lm-lstm": {"expert.kind": "lm-lstm", "expert.training": "adv"},
     "vat-lm-lstm": {"expert.kind": "lm-lstm", "expert.training": "vat"},
     "ivat-lstm": {"expert.kind": "lm-lstm", "expert.training": "ivat"},
-    "elmo-lstm": {"expert.kind": "elmo-lstm"},
+    "elmo-lstm": {"expert.kind": "elmo-lstm", "expert.training": "plain"},
     "adv-lm-lstm-large": {"expert.kind": "lm-lstm", "expert.training": "adv", "expert.embedding_dim": 512},
 }
 """The paper's rows, and the settings that make each."""
+
+MAIN_RUN: dict[str, Any] = {
+    "imitators.windows": list(WINDOWS),
+    "imitator_training.documents": None,
+    "mixture.gates": "free",
+    "mixture.centers_evidence": True,
+}
+"""What a row's main run has, whatever the preset says; its other runs branch off from there."""
+
+OWNED = ("seed", "expert.kind", "expert.training", "expert.language_model", *MAIN_RUN)
+"""Settings by which cells differ: the grid's to set, not the user's."""
 
 PAPER_GATES: dict[str, Any] = {
     "mixture.gates": "sigmoid",
@@ -56,9 +72,17 @@ class Cell:
     """So many unlabelled documents for the imitators; none: all there are."""
 
     @property
-    def key(self) -> tuple[Any, ...]:
-        """What tells it from other cells."""
-        return (self.dataset, self.expert, self.variant, self.seed, self.windows, self.unlabeled)
+    def is_whole(self) -> bool:
+        """Whether it is made from all windows and all text, as the main run is."""
+        return self.windows == WINDOWS and self.unlabeled is None
+
+    @property
+    def run(self) -> str:
+        """The folder of the run that answers it: main, which trains the expert, or one that branches off."""
+        if self.variant != "imn-paper" and self.is_whole:
+            return MAIN
+        windows = "".join(map(str, self.windows))
+        return f"{self.variant}-w{windows}-u{'all' if self.unlabeled is None else self.unlabeled}"
 
 
 def results(dataset: str, experts: tuple[str, ...], seeds: range) -> Iterator[Cell]:

@@ -1,17 +1,22 @@
 """Results as JSON lines: one for each cell, and all that tables and figures are made from."""
 
 import base64
+import fcntl
 import json
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Self
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from mein.errors import InputError
 from mein.experiments.cells import Cell
+from mein.files import writing_failed
 
 Line = dict[str, Any]
+Percent = Annotated[float, Field(ge=0, le=100)]
 
 
 def cell_of(line: Line) -> Cell:
@@ -50,28 +55,110 @@ def correct_of(line: Line) -> np.ndarray:
 
 def read_lines(folder: Path) -> list[Line]:
     """Every result under a folder; of a cell that was run again, the last."""
-    found: dict[tuple[Any, ...], Line] = {}
+    found: dict[Cell, Line] = {}
+    documents: dict[str, int] = {}
     for path in sorted(folder.glob("*.jsonl")):
-        for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-            try:
-                line = json.loads(text)
-                found[cell_of(line).key] = line
-            except (ValueError, KeyError, TypeError) as problem:
-                raise InputError(
-                    f"{path} line {number} is no result ({problem!r}): mend or remove it."
-                ) from problem
+        found |= _parsed(path, _whole(path.read_bytes()), documents)
     return list(found.values())
 
 
 def append_lines(path: Path, lines: Sequence[Line]) -> None:
-    """Add results to a file, in one write, so that lines of several processes do not mix."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
-    with path.open("a", encoding="utf-8") as file:
-        file.write(text)
+    """Add the results of cells that a file does not have yet; when this returns they are on disk.
+
+    Processes take turns, and a last line that a kill cut short is taken away.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.seek(0)
+            content = file.read()
+            whole = _whole(content)
+            known = _parsed(path, whole, {})
+            new = [
+                json.dumps(line, ensure_ascii=False) + "\n" for line in lines if cell_of(line) not in known
+            ]
+            file.truncate(min(len(whole), len(content)))
+            file.write(whole[len(content) :] + "".join(new).encode("utf-8"))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as problem:
+        raise writing_failed(path, problem) from problem
 
 
 def missing(cells: Iterator[Cell], lines: Sequence[Line]) -> list[Cell]:
     """The cells without a result."""
-    done = {cell_of(line).key for line in lines}
-    return [cell for cell in dict.fromkeys(cells) if cell.key not in done]
+    done = {cell_of(line) for line in lines}
+    return [cell for cell in dict.fromkeys(cells) if cell not in done]
+
+
+def _whole(content: bytes) -> bytes:
+    """A file's content less a last line that was cut; one that lacks its newline alone is given it."""
+    last = content.rpartition(b"\n")[2]
+    if not last:
+        return content
+    try:
+        json.loads(last)
+    except ValueError:
+        return content[: -len(last)]
+    return content + b"\n"
+
+
+def _parsed(path: Path, content: bytes, documents: dict[str, int]) -> dict[Cell, Line]:
+    """The results in a file, by cell; refuse what is none, or was judged on another test set.
+
+    documents: the size of each data set's test set, where it is known, and kept here once it is.
+    """
+    found: dict[Cell, Line] = {}
+    for number, text in enumerate(content.split(b"\n")[:-1], 1):
+        try:
+            line = json.loads(text.decode("utf-8"))
+            _Result.model_validate(line)
+        except (ValueError, RecursionError) as problem:
+            raise InputError(
+                f"{path} line {number} is no result ({_told(problem)}): mend or remove it."
+            ) from problem
+        most = documents.setdefault(line["dataset"], line["documents"])
+        if line["documents"] != most:
+            raise InputError(
+                f"{path} line {number} was judged on {line['documents']} test documents and those before "
+                f"it on {most}, which cannot be compared: remove it."
+            )
+        found[cell_of(line)] = line
+    return found
+
+
+class _Result(BaseModel):
+    """What a line must hold."""
+
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+
+    dataset: str
+    expert: str
+    variant: str
+    windows: list[int]
+    unlabeled: int | None
+    seed: int
+    dev_error: Percent
+    test_error: Percent
+    seconds: float
+    shared_seconds: float | None
+    settings: str
+    command: str
+    commit: str
+    hardware: str
+    documents: Annotated[int, Field(ge=1)]
+    wrong: str
+
+    @model_validator(mode="after")
+    def _has_a_bit_for_each_document(self) -> Self:
+        if len(base64.b64decode(self.wrong, validate=True)) != -(-self.documents // 8):
+            raise ValueError(f"wrong is not of {self.documents} documents")
+        return self
+
+
+def _told(problem: Exception) -> str:
+    if not isinstance(problem, ValidationError):
+        return str(problem)
+    first = problem.errors()[0]
+    return ": ".join([*map(str, first["loc"][:1]), first["msg"].removeprefix("Value error, ")])

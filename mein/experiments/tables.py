@@ -1,7 +1,7 @@
 """docs/results.md, made from result lines alone: our numbers beside the paper's, empty cells counted."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -57,7 +57,16 @@ def _results(dataset: str, lines: Sequence[Line]) -> str:
             cells.append(_shown(found, RESULTS.get(expert, {}).get(variant, {}).get(dataset)) + star)
         rows.append([expert, *cells])
     table = _table(["expert", *(TITLES[variant] for variant in VARIANTS)], rows)
-    return f"### Table of results\n\n{table}\n\n{empty} of {len(EXPERTS) * len(VARIANTS)} cells are empty."
+    remarks = [f"{empty} of {len(EXPERTS) * len(VARIANTS)} cells are empty.", *_mixed_settings(lines)]
+    return f"### Table of results\n\n{table}\n\n{' '.join(remarks)}"
+
+
+def _mixed_settings(lines: Sequence[Line]) -> Iterator[str]:
+    """A sentence for each expert whose results are not of one kind."""
+    for expert in EXPERTS:
+        digests = sorted({line["settings"] for line in _select(lines, expert=expert)})
+        if len(digests) > 1:
+            yield f"**Results of {expert} come from different settings** ({', '.join(digests)})."
 
 
 def _windows(dataset: str, lines: Sequence[Line]) -> str:
@@ -94,8 +103,20 @@ def _more_data(dataset: str, lines: Sequence[Line]) -> str:
 def _provenance(lines: Sequence[Line]) -> str:
     hardware = ", ".join(sorted({line["hardware"] for line in lines}))
     commits = ", ".join(sorted({line["commit"] for line in lines}))
-    minutes = sum(line["seconds"] for line in lines) / 60
-    return f"{len(lines)} cells; {hardware}; commits {commits}; at most {minutes:.0f} minutes of runs in all."
+    runs = {(line["expert"], line["seed"], cell_of(line).run): line["seconds"] for line in lines}
+    told = (
+        f"{len(lines)} cells; {hardware}; commits {commits}; {sum(runs.values()) / 60:.0f} minutes of runs."
+    )
+    shared = [
+        f"{expert} {max(seconds) / 60:.1f}"
+        for expert in EXPERTS
+        if (seconds := [s for line in _select(lines, expert=expert) if (s := line["shared_seconds"])])
+    ]
+    if shared:
+        told += (
+            f" Before them, once for all seeds, minutes of encoding and language models: {', '.join(shared)}."
+        )
+    return told
 
 
 def _select(lines: Sequence[Line], **wanted: Any) -> list[Line]:

@@ -16,7 +16,7 @@ EMBEDDING_SPREAD = 0.1  # standard deviation of embeddings at the start
 class ImitatorsConfig(Settings):
     """The imitators' windows and sizes; the defaults are the paper's."""
 
-    windows: tuple[Annotated[int, Field(ge=0)], ...] = Field(default=(1, 2, 3, 4), min_length=1)
+    windows: tuple[Annotated[int, Field(ge=0, le=100)], ...] = Field(default=(1, 2, 3, 4), min_length=1)
     """c_i of each imitator: it sees 2 c + 1 pieces at a time."""
     embedding_dim: int = Field(default=512, ge=1)
     """The size of a piece's embedding."""

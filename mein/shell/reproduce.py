@@ -11,14 +11,17 @@ from typing import Any
 
 from rich.console import Console
 
-from mein.errors import ConfigError, RunError
-from mein.experiments.cells import EXPERTS, Cell, more_data, results, windows
-from mein.experiments.column import MAIN, Experiment, run_column, run_name
+from mein.errors import ConfigError, MeinError, RunError
+from mein.experiments.cells import EXPERTS, MAIN, Cell, more_data, results, windows
+from mein.experiments.column import run_column
+from mein.experiments.experiment import Experiment
 from mein.experiments.figures import more_data_figure, windows_figure
-from mein.experiments.lines import missing, read_lines
+from mein.experiments.lines import Line, missing, read_lines
+from mein.experiments.settings import shared_settings
+from mein.experiments.shared import cells_that_fit, under_work
 from mein.experiments.speed import speed_table
 from mein.experiments.tables import results_page
-from mein.files import write_atomically
+from mein.files import write_atomically, writing_failed
 from mein.progress import Reporter, Silence, Terminal
 from mein.shell.console import open_console, say
 from mein.shell.engine import HERE, Engine, opened, tasks_on_ray
@@ -49,41 +52,50 @@ class Request:
 def reproduce(request: Request, jobs: int, engine: Engine = HERE) -> None:
     """Run the missing cells, a process for each run, several at a time."""
     console = open_console()
-    columns = _columns(request)
+    columns = _columns(request, _experiment(request, Terminal(console)))
     cells = sum(map(len, columns))
     say(console, f"{cells} cells are missing, in {len(columns)} runs.")
     with opened(engine) as on_ray:
         if on_ray:
-            _run_on_ray(request, columns, console)
-            return
-    if jobs == 1 or len(columns) <= 1:
-        experiment = _experiment(request, Terminal(console))
-        for column in columns:
-            say(console, f"{column[0].dataset}, {column[0].expert}, seed {column[0].seed}", "bold")
+            failed = _run_on_ray(request, columns, console)
+        elif jobs == 1 or len(columns) <= 1:
+            failed = _run_here(request, columns, console)
+        else:
+            with ThreadPoolExecutor(jobs) as threads:
+                ended = threads.map(lambda column: _start(request, column), columns)
+                failed = [line for line in ended if line]
+    if failed:
+        told = "" if len(columns) == 1 else f"{len(failed)} of {len(columns)} runs failed, the first so: "
+        raise RunError(told + failed[0])
+
+
+def _run_here(request: Request, columns: Sequence[list[Cell]], console: Console) -> list[str]:
+    """Run one column after another; what those that failed complained of."""
+    complaints = []
+    experiment = _experiment(request, Terminal(console))
+    for column in columns:
+        say(console, f"{column[0].dataset}, {column[0].expert}, seed {column[0].seed}", "bold")
+        try:
             run_column(experiment, column)
-        return
-    with ThreadPoolExecutor(jobs) as threads:
-        failed = [line for line in threads.map(lambda column: _start(request, column), columns) if line]
-    _refuse_failed(failed, len(columns))
+        except MeinError as problem:
+            say(console, f"This run failed: {problem}")
+            complaints.append(str(problem))
+    return complaints
 
 
-def _run_on_ray(request: Request, columns: Sequence[list[Cell]], console: Console) -> None:
+def _run_on_ray(request: Request, columns: Sequence[list[Cell]], console: Console) -> list[str]:
     """Run each column as a task of Ray, whose machines share the folders."""
     complaints = []
     runs = [partial(run_column, _experiment(request, Silence()), column) for column in columns]
     for number, complaint in enumerate(tasks_on_ray(runs), start=1):
         say(console, f"{number} of {len(runs)} runs have ended.")
         complaints += [] if complaint is None else [complaint]
-    _refuse_failed(complaints, len(runs))
+    return complaints
 
 
 def _experiment(request: Request, reporter: Reporter) -> Experiment:
-    return Experiment(request.data, request.work, request.results, request.preset, request.settings, reporter)
-
-
-def _refuse_failed(complaints: Sequence[str], runs: int) -> None:
-    if complaints:
-        raise RunError(f"{len(complaints)} of {runs} runs failed, the first so: {complaints[0]}")
+    settings = shared_settings(request.settings)
+    return Experiment(request.data, request.work, request.results, request.preset, settings, reporter)
 
 
 def write_pages(folder: Path, page: Path) -> None:
@@ -91,6 +103,10 @@ def write_pages(folder: Path, page: Path) -> None:
     if not folder.is_dir():
         raise RunError(f"There is no folder {folder} of results: name it with --results.")
     lines = read_lines(folder)
+    try:
+        page.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise writing_failed(page, problem) from problem
     shown = []
     for dataset in dict.fromkeys(line["dataset"] for line in lines):
         own = [line for line in lines if line["dataset"] == dataset]
@@ -106,7 +122,7 @@ def write_pages(folder: Path, page: Path) -> None:
     say(open_console(), f"Wrote {page}.")
 
 
-def _columns(request: Request) -> list[list[Cell]]:
+def _columns(request: Request, experiment: Experiment) -> list[list[Cell]]:
     """The missing cells, those that one run answers together; runs that others branch off from first."""
     if request.grid not in GRIDS:
         raise ConfigError(f"Unknown grid {request.grid!r}: choose one of {', '.join(GRIDS)}.")
@@ -114,21 +130,41 @@ def _columns(request: Request) -> list[list[Cell]]:
         if expert not in EXPERTS:
             raise ConfigError(f"Unknown expert {expert!r}: choose among {', '.join(EXPERTS)}.")
     done = read_lines(request.results)
+    _refuse_other_settings(request, experiment, done)
+    grids = (GRIDS[request.grid](name, request.experts, request.seeds) for name in request.datasets)
+    cells = [cell for grid in grids for cell in missing(grid, done) if request.only in (None, cell.run)]
+    for dataset, seed in dict.fromkeys((cell.dataset, cell.seed) for cell in cells):
+        experiment.parts(dataset, seed)  # refuses a set that is not there, or not whole
+    with under_work():
+        cells = cells_that_fit(experiment, cells)
     columns: dict[tuple[Any, ...], list[Cell]] = {}
-    for dataset in request.datasets:
-        cells = missing(GRIDS[request.grid](dataset, request.experts, request.seeds), done)
-        for cell in sorted(cells, key=lambda cell: run_name(cell) != MAIN):
-            if request.only in (None, run_name(cell)):
-                run = (cell.dataset, cell.expert, cell.seed, run_name(cell))
-                columns.setdefault(run, []).append(cell)
+    for cell in sorted(cells, key=lambda cell: cell.run != MAIN):
+        columns.setdefault((cell.dataset, cell.expert, cell.seed, cell.run), []).append(cell)
     return list(columns.values())
+
+
+def _refuse_other_settings(request: Request, experiment: Experiment, done: Sequence[Line]) -> None:
+    """Results of an expert on a data set are of one kind, or their mean would mean nothing."""
+    digests = {expert: experiment.digest(expert) for expert in request.experts}
+    others = [
+        line
+        for line in done
+        if line["dataset"] in request.datasets
+        and line["settings"] != digests.get(line["expert"], line["settings"])
+    ]
+    if others:
+        rows = ", ".join(sorted({f"{line['expert']} on {line['dataset']}" for line in others}))
+        raise ConfigError(
+            f"{len(others)} cells have results of other settings ({rows}): take the settings of their "
+            f"`command`, remove their lines from {request.results}, or give another --results."
+        )
 
 
 def _start(request: Request, column: Sequence[Cell]) -> str | None:
     """Run one column in a process of its own; what it complained of, if it failed."""
     first = column[0]
     only = ["--datasets", first.dataset, "--experts", first.expert, "--seed", str(first.seed), "--seeds", "1"]
-    only += ["--only", run_name(first)]
+    only += ["--only", first.run]
     command = [sys.executable, "-c", "from mein.cli import main; main()", "reproduce"]
     ended = subprocess.run(
         [*command, *request.arguments, *only, "--jobs", "1"], capture_output=True, text=True, check=False

@@ -1,0 +1,94 @@
+"""Where the data, the runs and the results of experiments lie, and what every run has in common."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from mein.config import Config, load_config
+from mein.data.benchmarks import BENCHMARKS
+from mein.data.corpus import Corpus, corpus_of_files, source_of_lists
+from mein.data.readers import ColumnsConfig
+from mein.errors import InputError
+from mein.experiments.cells import EXPERTS, MAIN_RUN
+from mein.experiments.settings import digest_of
+from mein.labeled import read_labeled
+from mein.progress import Reporter
+
+PARTS = ("train", "unlabeled", "dev", "test")
+OF_TEXT = ("dev_fraction", "words", "pieces", "removes_test_overlap", "runtime")
+"""Settings that encoded text depends on."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Where data, work and results lie, and what every run has in common."""
+
+    data: Path
+    """A folder for each data set with train, test and unlabeled .parquet, and dev where there is one."""
+    work: Path
+    results: Path
+    preset: str
+    settings: dict[str, Any]
+    reporter: Reporter
+
+    def datasets(self) -> list[str]:
+        """What lies under `data`."""
+        found = [path for depth in ("*", "*/seed-*") for path in self.data.glob(f"{depth}/train.parquet")]
+        return sorted({path.relative_to(self.data).parts[0] for path in found})
+
+    def place(self, dataset: str, seed: int) -> str:
+        """The folder of a data set, under `data` and under `work`; some have one for each seed."""
+        own = f"{dataset}/seed-{seed}"
+        return own if (self.data / own).is_dir() else dataset
+
+    def parts(self, dataset: str, seed: int) -> dict[str, Path]:
+        """The files of a data set by part; refuse a set that lacks one that its cells need."""
+        known = self.datasets()
+        if dataset not in known:
+            remedy = f"choose among {', '.join(known)}" if known else "make one with `mein data`"
+            raise InputError(
+                f"There is no data set {dataset!r} (a folder with train.parquet) under {self.data}: {remedy}."
+            )
+        folder = self.data / self.place(dataset, seed)
+        paths = {part: folder / f"{part}.parquet" for part in PARTS}
+        for part in ("train", "test", "unlabeled"):
+            if not paths[part].exists():
+                more = " --more FILE" if part == "unlabeled" else ""
+                made = f", or make the set with `mein data {dataset}{more} --out {folder}`"
+                raise InputError(
+                    f"{paths[part]} is missing, and every table needs it: "
+                    f"put it there{made if dataset in BENCHMARKS else ''}."
+                )
+        return {part: path for part, path in paths.items() if path.exists()}
+
+    def corpus(self, dataset: str, seed: int) -> Corpus:
+        """The parts of a data set; dev, where it has none, is split off alike for all seeds.
+
+        Seeds share the encoded text, and the language model, which must not see dev.
+        """
+        paths = {part: str(path) for part, path in self.parts(dataset, seed).items()}
+        files = (paths["train"], paths["unlabeled"], paths.get("dev"), paths["test"])
+        corpus = corpus_of_files(*files, ColumnsConfig())
+        if corpus.dev is not None:
+            return corpus
+        found = read_labeled(self.shared_config(OF_TEXT, seed=0), corpus)
+        train, dev = (found.labels.decode(ids) for ids in (found.train_ids, found.dev_ids))
+        return replace(
+            corpus,
+            labeled=source_of_lists(found.train_texts, train),
+            dev=source_of_lists(found.dev_texts, dev),
+        )
+
+    def config(self, expert: str, seed: int, **named: Any) -> Config:
+        """The settings of an expert's main run."""
+        own = MAIN_RUN | EXPERTS[expert] | {"seed": seed} | named
+        return load_config(self.preset, overrides=self.settings | own)
+
+    def digest(self, expert: str) -> str:
+        """What tells an expert's results by these settings from those by others."""
+        return digest_of(self.config(expert, 0))
+
+    def shared_config(self, sections: tuple[str, ...], **named: Any) -> Config:
+        """The settings of what runs share, whatever else is set for some of them."""
+        own = {name: value for name, value in self.settings.items() if name.split(".")[0] in sections}
+        return load_config(self.preset, overrides=own | named)
