@@ -36,6 +36,7 @@ def label_documents(
     """Label what is not labelled yet, in this process: soft, without dropout."""
     for store in stores:
         label_store(store, classes, by, partial(label_here, expert, store, classes, by), reporter)
+    torch.cuda.empty_cache()  # a batch takes gigabytes of a GPU, and training needs other sizes
 
 
 def label_store(store: Store, classes: Sequence[Label], by: str, work: Work, reporter: Reporter) -> int:

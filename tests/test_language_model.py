@@ -423,7 +423,7 @@ def test_a_killed_training_goes_on_with_the_state_it_carried(tmp_path: Path, kil
     assert all(torch.equal(resumed[name], parameter) for name, parameter in whole.items())
 
 
-def test_batches_come_in_their_order_fetched_one_ahead_and_errors_come_through() -> None:
+def test_batches_come_in_their_order_fetched_ahead_and_errors_come_through() -> None:
     done: list[int] = []
 
     def fetch(rows: np.ndarray) -> int:
@@ -437,7 +437,7 @@ def test_batches_come_in_their_order_fetched_one_ahead_and_errors_come_through()
     for rows, batch in fetched(plan, fetch):
         found.append((int(rows[0]), batch))
         assert set(done) >= set(range(len(found)))
-        assert len(done) <= len(found) + 1  # no more than one ahead: a batch takes memory
+        assert len(done) <= len(found) + 2  # no more than two ahead: a batch takes memory
     assert found == [(0, 0), (1, 10), (2, 20), (3, 30)]
     assert list(fetched([], fetch)) == []
     with pytest.raises(OSError, match="the shard is gone"):

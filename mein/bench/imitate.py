@@ -53,7 +53,7 @@ def _plain(
     optimizer = torch.optim.Adam(imitators.parameters(), lr=PLAIN.learning_rate)
     started = time.perf_counter()
     for rows in stage.plan(0):
-        batch, probs = stage.fetch(rows)
+        batch, probs, _ = stage.fetch(rows)
         optimizer.zero_grad()
         imitation_loss(probs, imitators(batch.pieces), batch.document).backward()  # type: ignore[no-untyped-call]
         optimizer.step()

@@ -8,18 +8,17 @@ I: imitators, D: embedding size, N: channels, K = 2c+1: kernel width, S: positio
 U: its distinct pieces, Y: classes. The padding piece 0 must be embedded as zeros, and stays so.
 """
 
-from collections.abc import Callable, Iterator
-from functools import partial
 from importlib.util import find_spec
-from typing import Any, Literal, NamedTuple, cast
+from itertools import groupby
+from typing import Any, Literal, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from mein.imitators.reference import Imitators, average_windows, imitation_loss
 from mein.imitators.stream import Stream, read_stream
-from mein.imitators.windows import WindowGradients, room_for_rows, window_gradients, window_log_probs
+from mein.imitators.windows import each_window, room_for_rows, window_gradients, window_log_probs
 
 Precision = Literal["bf16", "float32"]
 SEGMENT_BYTES = 2**29  # of gradient rows kept at a time: 262,144 positions of 512 channels in float32
@@ -30,9 +29,9 @@ def projected_log_probs(imitators: Imitators, pieces: Tensor) -> Tensor:
 
     Differentiable; where only the gradient of the loss is wanted, `projected_loss` is faster and smaller.
     """
-    stream = read_stream(pieces, len(next(_each(imitators)).E), imitators.gap)
+    stream = read_stream(pieces, len(next(each_window(imitators)).E), imitators.gap)
     found = []
-    for c, E, kernel, bias, output in _each(imitators):
+    for c, E, kernel, bias, output in each_window(imitators):
         E_u = functional.embedding(stream.ids, E, padding_idx=0)  # (U, D)
         P = _project(E_u, _slices(kernel), bias)  # (U K, N)
         found.append(window_log_probs(P, output, c, imitators.leaky_slope, stream.rows, stream.gap))
@@ -46,16 +45,34 @@ def projected_loss(
     expert_probs: Tensor,
     precision: Precision = "bf16",
     segment_bytes: int = SEGMENT_BYTES,
+    stream: Stream | None = None,
 ) -> Tensor:
     """`imitation_loss` of a packed stream; its `backward` fills the gradient of every parameter.
 
     pieces and document (S,), expert_probs (B, Y). `precision` is that of rows and matrix products on a
-    GPU; a CPU keeps the parameters' own. The same input gives the same bits.
+    GPU; a CPU keeps the parameters' own. The same input gives the same bits. With `stream`, which is
+    `stream_of` these pieces, two classes and a GPU nothing here waits for the device.
     """
     if not torch.is_grad_enabled():
         return imitation_loss(expert_probs, projected_log_probs(imitators, pieces), document)
-    given = (imitators, pieces, document, expert_probs, precision, segment_bytes)
+    if stream is None:
+        stream = stream_of(imitators, pieces, expert_probs.shape[1], precision, segment_bytes)
+    given = (imitators, stream, document, expert_probs, precision)
     return cast(Tensor, _ImitationLoss.apply(*given, *imitators.parameters()))  # type: ignore[no-untyped-call]
+
+
+def stream_of(
+    imitators: Imitators,
+    pieces: Tensor,
+    classes: int,
+    precision: Precision = "bf16",
+    segment_bytes: int = SEGMENT_BYTES,
+) -> Stream:
+    """What `projected_loss` must know of packed pieces (S,). It waits for the device: best done ahead."""
+    E, bias = next(each_window(imitators)).E, next(each_window(imitators)).bias
+    row_bytes = len(bias) * _row_type(E, precision).itemsize
+    longest = None if _is_fused(pieces, classes) else segment_bytes // row_bytes
+    return read_stream(pieces, len(E), imitators.gap, longest)
 
 
 class Tabulated:
@@ -67,14 +84,14 @@ class Tabulated:
     @torch.no_grad()
     def __init__(self, imitators: Imitators) -> None:
         self.imitators = imitators
-        self.tables = [_project(one.E, _slices(one.kernel), one.bias) for one in _each(imitators)]
+        self.tables = [_project(one.E, _slices(one.kernel), one.bias) for one in each_window(imitators)]
 
     @torch.no_grad()
     def log_probs(self, pieces: Tensor) -> Tensor:
         """log p_ij (I, S, Y), as `imitators(pieces)` gives it."""
         gap, slope = self.imitators.gap, self.imitators.leaky_slope
         rows = functional.pad(pieces, (gap, gap))
-        each = zip(self.tables, _each(self.imitators), strict=True)
+        each = zip(self.tables, each_window(self.imitators), strict=True)
         return torch.stack(
             [window_log_probs(table, one.output, one.c, slope, rows, gap) for table, one in each]
         )
@@ -91,31 +108,22 @@ class _ImitationLoss(torch.autograd.Function):
     def forward(
         ctx: Any,
         imitators: Imitators,
-        pieces: Tensor,
+        stream: Stream,
         document: Tensor,
         expert_probs: Tensor,
         precision: Precision,
-        segment_bytes: int,
         *parameters: Tensor,
     ) -> Tensor:
-        E = parameters[0]
-        is_fused = pieces.is_cuda and expert_probs.shape[1] == 2 and has_triton()
-        dtype = torch.bfloat16 if pieces.is_cuda and precision == "bf16" else E.dtype
-        N = len(next(_each(imitators)).bias)
-        longest = None if is_fused else segment_bytes // (N * dtype.itemsize)
-        stream = read_stream(pieces, len(E), imitators.gap, longest)
-        targets = torch.cat([expert_probs, torch.zeros_like(expert_probs[:1])]).to(E) / len(expert_probs)
-        if is_fused and len(pieces) > 0:
-            from mein.imitators.kernels import two_class_window as run  # triton is not everywhere
-        else:
-            run = partial(window_gradients, room=room_for_rows(stream, N, dtype))
-        loss, gradients = _loss_and_gradients(imitators, stream, document, targets, dtype, run)
+        is_fused = len(stream) > 0 and _is_fused(stream.rows, expert_probs.shape[1])
+        run = _fused_gradients if is_fused else _gradients
+        dtype = _row_type(parameters[0], precision)
+        loss, gradients = run(imitators, stream, document, expert_probs, dtype)
         ctx.save_for_backward(*(gradients[parameter] for parameter in parameters))
         return loss
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        return (None,) * 6 + tuple(upstream * gradient for gradient in ctx.saved_tensors)
+        return (None,) * 5 + tuple(torch._foreach_mul(ctx.saved_tensors, upstream))
 
 
 def has_triton() -> bool:
@@ -123,21 +131,44 @@ def has_triton() -> bool:
     return find_spec("triton") is not None
 
 
-def _loss_and_gradients(
-    imitators: Imitators,
-    stream: Stream,
-    document: Tensor,
-    targets: Tensor,
-    dtype: torch.dtype,
-    run: Callable[..., WindowGradients],
+def _is_fused(pieces: Tensor, classes: int) -> bool:
+    return pieces.is_cuda and classes == 2 and has_triton()
+
+
+def _row_type(E: Tensor, precision: Precision) -> torch.dtype:
+    return torch.bfloat16 if E.is_cuda and precision == "bf16" else E.dtype
+
+
+def _fused_gradients(
+    imitators: Imitators, stream: Stream, document: Tensor, expert_probs: Tensor, dtype: torch.dtype
 ) -> tuple[Tensor, dict[Tensor, Tensor]]:
-    """The loss, and the gradient of each parameter. targets (B + 1, Y): p / B, then zeros for the gaps."""
+    """The loss, and the gradient of each parameter: the windows of one table together."""
+    from mein.imitators.fused import table_gradients  # triton is not everywhere
+
+    losses: list[Tensor] = []
+    gradients: dict[Tensor, Tensor] = {}
+    for _, sharing in groupby(each_window(imitators), lambda one: id(one.E)):
+        given = (imitators.leaky_slope, stream, document, expert_probs, dtype)
+        loss, found = table_gradients(list(sharing), *given)
+        losses.append(loss)
+        gradients |= found
+    return sum(losses[1:], start=losses[0]), gradients
+
+
+def _gradients(
+    imitators: Imitators, stream: Stream, document: Tensor, expert_probs: Tensor, dtype: torch.dtype
+) -> tuple[Tensor, dict[Tensor, Tensor]]:
+    """The loss, and the gradient of each parameter: one window after another, P of one at a time."""
+    gap = torch.zeros_like(expert_probs[:1])
+    targets = torch.cat([expert_probs, gap]).to(next(imitators.parameters())) / len(expert_probs)
+    room = room_for_rows(stream, len(next(each_window(imitators)).bias), dtype)
     loss = targets.new_zeros(())
     gradients: dict[Tensor, Tensor] = {}
     dE_u: dict[Tensor, Tensor] = {}
-    for c, E, kernel, bias, output in _each(imitators):
+    for c, E, kernel, bias, output in each_window(imitators):
         E_u, W = E[stream.ids].to(dtype), _slices(kernel).to(dtype)  # (U, D), (D, K N)
-        found = run(_project(E_u, W, bias), output, c, imitators.leaky_slope, stream, document, targets)
+        P = _project(E_u, W, bias)
+        found = window_gradients(P, output, c, imitators.leaky_slope, stream, document, targets, room)
         loss += found.loss
         gradients |= {output.weight: found.weight, output.bias: found.bias}
         N, D, K = kernel.shape
@@ -160,24 +191,3 @@ def _slices(kernel: Tensor) -> Tensor:
     """The kernel slices W_k side by side (D, K N)."""
     N, D, K = kernel.shape
     return kernel.permute(1, 2, 0).reshape(D, K * N)
-
-
-class _Imitator(NamedTuple):
-    """One imitator: its window and parameters."""
-
-    c: int
-    E: Tensor
-    """(V, D), perhaps shared."""
-    kernel: Tensor
-    """(N, D, K)."""
-    bias: Tensor
-    """(N,)."""
-    output: nn.Linear
-
-
-def _each(imitators: Imitators) -> Iterator[_Imitator]:
-    for i, c in enumerate(imitators.windows):
-        embedding = cast(nn.Embedding, imitators.embeddings[i % len(imitators.embeddings)])
-        convolution = cast(nn.Conv1d, imitators.convolutions[i])
-        output = cast(nn.Linear, imitators.outputs[i])
-        yield _Imitator(c, embedding.weight, convolution.weight, cast(Tensor, convolution.bias), output)

@@ -15,11 +15,13 @@ class Chunks:
     """Sorted positions cut so that no chunk holds two pieces, nor more than `size` positions.
 
     Chunk h belongs to the piece in row row[h]; the chunks of row u are start[u] .. start[u + 1] - 1.
+    `uneven` are the rows that do not have exactly one.
     """
 
     size: int
     row: Tensor
     start: Tensor
+    uneven: Tensor
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,8 @@ def read_stream(
 ) -> Stream:
     """Find the distinct pieces of `pieces` (S,) and sort its positions.
 
-    A segment has at most `longest` positions (none: all), a chunk at most `chunk`.
+    A segment has at most `longest` positions (none: all), a chunk at most `chunk`. How many pieces and
+    chunks there are, only the device knows: this waits for it.
 
     >>> stream = read_stream(torch.tensor([0, 7, 5, 7]), 9, gap=1)
     >>> stream.ids.tolist(), stream.rows.tolist(), stream.segments[0].order.tolist()
@@ -97,4 +100,4 @@ def _cut(starts: Tensor, size: int) -> Chunks:
     counts = (starts.diff() + size - 1) // size
     start = functional.pad(counts.cumsum(0, dtype=torch.int32), (1, 0))
     rows = torch.arange(len(counts), dtype=torch.int32, device=starts.device)
-    return Chunks(size, rows.repeat_interleave(counts), start)
+    return Chunks(size, rows.repeat_interleave(counts), start, (counts != 1).nonzero()[:, 0])

@@ -5,16 +5,39 @@ P (U K, N): row u K + k is P_k of distinct piece u; the convolution's bias is in
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from mein.imitators.reference import Imitators
 from mein.imitators.stream import Segment, Stream
 
 TILE_BYTES = 2**23  # of rows o_j at a time on a CPU, 4,096 positions of 512 channels: its cache holds them
 GPU_TILE_BYTES = 2**28
+
+
+class Window(NamedTuple):
+    """One imitator: its window and parameters."""
+
+    c: int
+    E: Tensor
+    """(V, D), perhaps shared."""
+    kernel: Tensor
+    """(N, D, K)."""
+    bias: Tensor
+    """(N,)."""
+    output: nn.Linear
+
+
+def each_window(imitators: Imitators) -> Iterator[Window]:
+    """The imitators, one by one."""
+    for i, c in enumerate(imitators.windows):
+        embedding = cast(nn.Embedding, imitators.embeddings[i % len(imitators.embeddings)])
+        convolution = cast(nn.Conv1d, imitators.convolutions[i])
+        output = cast(nn.Linear, imitators.outputs[i])
+        yield Window(c, embedding.weight, convolution.weight, cast(Tensor, convolution.bias), output)
 
 
 class WindowGradients(NamedTuple):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from mein.text.ragged import Ragged
 
@@ -66,26 +67,25 @@ class PiecesOnDevice:
     def __init__(self, pieces: Ragged, device: torch.device) -> None:
         first, last = pieces.offsets[0], pieces.offsets[-1]
         self.lengths = pieces.lengths
-        self.values = to_device(pieces.values[first:last], device)
-        self.starts = to_device(pieces.offsets[:-1] - first, device)
+        self.values = functional.pad(to_device(pieces.values[first:last], device), (1, 0))  # the gaps' zero
+        self.starts = pieces.offsets[:-1] - first + 1
 
     def pack(self, rows: np.ndarray, gap: int) -> PieceBatch:
         """These documents end to end, `gap` zeros around each.
 
         How long the stream will be is known here, so that nobody waits for the device to tell.
         """
-        device = self.values.device
-        B, total = len(rows), int(self.lengths[rows].sum())
-        at, lengths = to_device(rows, device), to_device(self.lengths[rows], device)
-        row = torch.repeat_interleave(torch.arange(B, device=device), lengths, output_size=total)
-        order = torch.arange(total, device=device)
-        before = torch.cumsum(lengths, 0) - lengths  # pieces of the documents before each
-        position = order + gap * (row + 1)
-        stream = torch.zeros(total + gap * (B + 1), dtype=torch.int64, device=device)
-        stream[position] = self.values[self.starts[at][row] + order - before[row]].long()
-        document = torch.full_like(stream, B)
-        document[position] = row
-        return PieceBatch(stream, document, lengths)
+        B, lengths = len(rows), self.lengths[rows]
+        size = int(lengths.sum()) + gap * (B + 1)
+        part, width = np.full(2 * B + 1, B), np.full(2 * B + 1, gap)  # gap, document, gap, document, gap
+        part[1::2], width[1::2] = np.arange(B), lengths
+        begin = np.cumsum(lengths + gap) - lengths  # of each document in the stream
+        shift = np.append(self.starts[rows] - begin, -size)  # from there to its values; from a gap to none
+        sent = to_device(np.concatenate([part, width, shift]), self.values.device)
+        parts, widths, shifts = torch.split(sent, [2 * B + 1, 2 * B + 1, B + 1])
+        document = torch.repeat_interleave(parts, widths, output_size=size)
+        at = torch.arange(size, device=sent.device).add_(shifts[document]).clamp_min_(0)
+        return PieceBatch(self.values[at].long(), document, widths[1::2])
 
 
 def bucketed(lengths: np.ndarray, batch_size: int, order: np.ndarray) -> list[np.ndarray]:

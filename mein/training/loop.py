@@ -2,14 +2,10 @@
 
 import math
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Annotated, Any
 
-import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor, nn
@@ -19,6 +15,7 @@ from mein.progress import Reporter
 from mein.settings import Settings
 from mein.training.average import Average
 from mein.training.exchange import sum_gradients
+from mein.training.fetching import fetched as fetched
 from mein.training.folder import RunFolder
 from mein.training.standing import Stage, Standing, copy_into, restore_standing, save_standing
 
@@ -88,6 +85,7 @@ def train(stage: Stage, config: OptimizationConfig, runtime: Runtime) -> Outcome
         best = _judge(stage, average, standing, best, runtime, seconds=time.monotonic() - started)
         save_standing(path, stage, standing, best, optimizer)
     copy_into(stage.parameters, best)
+    torch.cuda.empty_cache()  # what the next stage, or another process, may need; without a GPU nothing
     return Outcome(standing.best_epoch, standing.best_score, standing.epoch)
 
 
@@ -126,21 +124,6 @@ def _run_epoch(
                 last_saved = time.monotonic()
     losses.settle()
     standing.epoch += 1
-
-
-def fetched(
-    plan: Iterable[np.ndarray], fetch: Callable[[np.ndarray], Any]
-) -> Iterator[tuple[np.ndarray, Any]]:
-    """Each planned batch with what was fetched for it while the one before was at work."""
-    with ThreadPoolExecutor(1, "fetch") as thread:
-        waiting: deque[tuple[np.ndarray, Future[Any]]] = deque()
-        for rows in plan:
-            waiting.append((rows, thread.submit(fetch, rows)))
-            if len(waiting) > 1:
-                ready, future = waiting.popleft()
-                yield ready, future.result()
-        for ready, future in waiting:
-            yield ready, future.result()
 
 
 class Losses:

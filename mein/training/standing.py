@@ -24,7 +24,7 @@ class Stage:
     plan: Callable[[int], Iterator[np.ndarray]]
     """The batches of an epoch, as rows; the same for the same epoch, always."""
     fetch: Callable[[np.ndarray], Any]
-    """One planned batch, or our share of it, on its device; this is done a batch ahead, in a thread."""
+    """One planned batch, or our share of it, on its device; this is done ahead, in a thread."""
     loss: Callable[[Any, int], Tensor]
     """The loss of a fetched batch at one step; its randomness comes from the step's number.
     Those of all processes add up to that of the planned batch."""
