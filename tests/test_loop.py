@@ -79,6 +79,12 @@ def test_the_learning_rate_decays_with_every_step() -> None:
     assert rates == pytest.approx([0.5, 0.45, 0.405])
 
 
+def test_the_learning_rate_rises_over_the_first_steps() -> None:
+    config = OptimizationConfig(learning_rate=0.8, decay=1.0, warm_up_steps=3)
+    rates = [learning_rate(config, Standing(step=step), 10) for step in range(6)]
+    assert rates == pytest.approx([0.2, 0.4, 0.6, 0.8, 0.8, 0.8])
+
+
 def test_the_learning_rate_falls_to_zero_at_the_end_of_the_last_epoch() -> None:
     config = OptimizationConfig(learning_rate=1.0, decay=1.0, falls_to_zero=True, epochs=4)
     places = [(0, 0), (0, 5), (1, 0), (3, 0), (3, 9)]

@@ -33,6 +33,9 @@ class OptimizationConfig(Settings):
     """Of the first step."""
     decay: float = Field(default=0.9998, gt=0.0, le=1.0)
     """The learning rate is multiplied by this after every step."""
+    warm_up_steps: int = Field(default=0, ge=0)
+    """Steps over which the learning rate rises from zero. Adam's first steps move every weight alike, however
+    small its gradient: a network that has learned something before may forget it."""
     falls_to_zero: bool = False
     """Whether the learning rate also falls linearly to zero at the last epoch's end."""
     clip: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] | None = 5.0
@@ -177,6 +180,7 @@ def take_step(
 def learning_rate(config: OptimizationConfig, standing: Standing, documents: int) -> float:
     """The learning rate of the next step."""
     rate = config.learning_rate * config.decay**standing.step
+    rate *= min(1.0, (standing.step + 1) / (config.warm_up_steps + 1))
     if config.falls_to_zero:
         rate *= 1.0 - (standing.epoch + standing.documents / documents) / config.epochs
     return rate
