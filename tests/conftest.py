@@ -1,5 +1,31 @@
-"""One thread for each test process: networks this small lose by sharing, badly on a busy machine."""
+"""Fixtures that several files share, and one thread for each test process: small networks lose by sharing."""
 
 import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported
+
+
+@pytest.fixture
+def small_shards(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Shards of few documents, and a cache of remote files of one's own."""
+    from mein import steps
+    from tests.stepping import SHARD
+
+    monkeypatch.setattr(steps, "SHARD_DOCUMENTS", SHARD)
+    monkeypatch.setenv("MEIN_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def bucket() -> Iterator[Any]:
+    """An object storage in memory, empty again afterwards."""
+    import fsspec
+
+    memory = fsspec.filesystem("memory")
+    yield memory
+    memory.store.clear()
+    memory.pseudo_dirs[:] = [""]

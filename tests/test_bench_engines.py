@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from mein.bench import engines
+from mein.bench import engines, scale
 from tests.shell import mein
 
 
@@ -20,8 +20,8 @@ def test_engines_are_compared_turn_by_turn_and_split_into_fixed_and_growing(
         fixed, slope = (2.0, 4.0) if engine == "processes" else (5.0, 3.0)
         return dict.fromkeys(engines.STEPS, fixed + slope * sizes[-1] / 1e6 + next(turns))
 
-    monkeypatch.setattr(engines, "make_small_run", lambda folder: None)
-    monkeypatch.setattr(engines, "write_generated", lambda folder, documents: sizes.append(documents))
+    monkeypatch.setattr(scale, "make_small_run", lambda folder: None)
+    monkeypatch.setattr(scale, "write_generated", lambda folder, documents: sizes.append(documents))
     monkeypatch.setattr(engines, "_turn", turn)
     found = engines.bench_engines([1_000_000, 3_000_000], 2, 2, "auto")
     first = found["results"][0]["steps"]["label"]
@@ -33,8 +33,8 @@ def test_engines_are_compared_turn_by_turn_and_split_into_fixed_and_growing(
 
 
 def test_a_step_that_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mein.bench.engines.make_small_run", lambda folder: None)
-    monkeypatch.setattr("mein.bench.engines.write_generated", lambda folder, documents: (folder).mkdir())
+    monkeypatch.setattr("mein.bench.scale.make_small_run", lambda folder: None)
+    monkeypatch.setattr("mein.bench.scale.write_generated", lambda folder, documents: (folder).mkdir())
     answer = mein("bench", "engines", "--documents", "1000")
     assert answer.code == 2
     assert "Error: `mein encode` failed with code 2: " in answer.err

@@ -21,8 +21,9 @@ from mein.experts.lstm import LSTMExpert
 from mein.pretrain import Rows
 from mein.progress import Silence
 from mein.text.ragged import Ragged, ragged
+from mein.training.fetching import fetched
 from mein.training.folder import RunFolder
-from mein.training.loop import Runtime, fetched
+from mein.training.loop import Runtime
 from mein.training.pretraining import (
     STAGE,
     Blocks,

@@ -115,6 +115,10 @@ def test_groups_are_drawn_at_random_and_so_is_their_order(monkeypatch: pytest.Mo
     assert len(first) > 1
 
 
+def test_no_shards_are_no_groups() -> None:
+    assert mixing._groups(np.zeros(0, np.int64), np.zeros(0)) == []
+
+
 def test_one_group_is_held_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mixing, "BYTES_TOGETHER", 1)
     text = mixed()

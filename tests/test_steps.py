@@ -25,10 +25,7 @@ from mein.training.folder import RunFolder
 from tests.shell import ROOT, mein, refuses, write_csv
 from tests.stepping import LEFT, SHARD, content, make_stores, pieces_of, probabilities
 
-
-@pytest.fixture(autouse=True)
-def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steps, "SHARD_DOCUMENTS", SHARD)
+pytestmark = pytest.mark.usefixtures("small_shards")
 
 
 @pytest.fixture(scope="module")

@@ -2,11 +2,9 @@
 
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import pytest
 
 from mein import steps
@@ -18,13 +16,8 @@ from mein.text.store import Store
 from tests.shell import mein, refuses
 from tests.stepping import SHARD, content, make_run, pieces_of
 
+pytestmark = pytest.mark.usefixtures("small_shards")
 URL = "memory://bucket/store"
-
-
-@pytest.fixture(autouse=True)
-def small_shards(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(steps, "SHARD_DOCUMENTS", SHARD)
-    monkeypatch.setenv("MEIN_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.fixture(scope="module")
@@ -44,14 +37,6 @@ def make_store(home: Path, at: object) -> None:
     answer = mein("label", at, "--by", home / "run", "--workers", 1)
     assert answer.code == 0, answer
     shutil.rmtree(cache.cache_folder(), ignore_errors=True)
-
-
-@pytest.fixture
-def bucket() -> Iterator[Any]:
-    memory = fsspec.filesystem("memory")
-    yield memory
-    memory.store.clear()
-    memory.pseudo_dirs[:] = [""]
 
 
 def remote_content(memory: Any) -> dict[str, bytes]:

@@ -3,25 +3,18 @@
 import errno
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import pytest
 
-from mein import steps
 from tests.shell import mein, refuses
 from tests.stepping import SHARD, content, make_stores
 
+pytestmark = pytest.mark.usefixtures("small_shards")
 URL = "memory://bucket/store"
 FILES = {"encode": 7, "label": 7}  # shards and a manifest: what each step writes
-
-
-@pytest.fixture(autouse=True)
-def small_shards(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(steps, "SHARD_DOCUMENTS", SHARD)
-    monkeypatch.setenv("MEIN_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.fixture(scope="module")
@@ -30,14 +23,6 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("home")
     make_stores(folder, SHARD, encoded="encode", labelled="label")
     return folder
-
-
-@pytest.fixture
-def bucket() -> Iterator[Any]:
-    memory = fsspec.filesystem("memory")
-    yield memory
-    memory.store.clear()
-    memory.pseudo_dirs[:] = [""]
 
 
 def words_of(step: str, home: Path) -> tuple[object, ...]:

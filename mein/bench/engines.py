@@ -11,7 +11,7 @@ from typing import Any
 
 from mein.bench.encode import spread
 from mein.bench.hardware import hardware
-from mein.bench.scale import ONE_THREAD, make_small_run, write_generated
+from mein.bench.scale import ONE_THREAD, generated_corpora
 from mein.errors import MeinError
 from mein.progress import Reporter, Silence
 
@@ -33,16 +33,10 @@ def bench_engines(
     """
     reporter = Silence() if reporter is None else reporter
     results = []
-    with tempfile.TemporaryDirectory() as home:
-        folder = Path(home)
-        make_small_run(folder)
-        for documents in document_counts:
-            write_generated(folder / "raw", documents)
-            reporter.say(f"{documents:,} documents, {turns} turns ...")
-            taken = [{name: _turn(folder, workers, name, address) for name in ENGINES} for _ in range(turns)]
-            results.append(
-                {"documents": documents, "steps": {step: _compared(taken, step) for step in STEPS}}
-            )
+    for folder, documents in generated_corpora(document_counts):
+        reporter.say(f"{documents:,} documents, {turns} turns ...")
+        taken = [{name: _turn(folder, workers, name, address) for name in ENGINES} for _ in range(turns)]
+        results.append({"documents": documents, "steps": {step: _compared(taken, step) for step in STEPS}})
     cluster = "started by each command" if address is None else "up before"
     found = {"hardware": hardware(), "workers": workers, "cluster": cluster, "results": results}
     return found | ({"lines": _lines(results)} if len(results) > 1 else {})

@@ -19,7 +19,8 @@ from mein.experts.perturb import PerturbationConfig
 from mein.inference import expert_logits
 from mein.text.batches import WordBatch, pad_words
 from mein.text.ragged import Ragged, offsets_of
-from mein.training.loop import OptimizationConfig, fetched, take_step
+from mein.training.fetching import fetched
+from mein.training.loop import OptimizationConfig, take_step
 from mein.training.objectives import Labelled, Objective, Randomness, objective_loss
 from mein.training.standing import Stage, Standing
 

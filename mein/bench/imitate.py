@@ -16,8 +16,9 @@ from mein.errors import RunError
 from mein.imitators.reference import Imitators, imitation_loss
 from mein.model import read_config, read_labels
 from mein.text.store import Store
+from mein.training.fetching import fetched
 from mein.training.folder import RunFolder
-from mein.training.loop import fetched, take_step
+from mein.training.loop import take_step
 from mein.training.scores import EXPERT_COLUMN, imitation_scores
 from mein.training.stages import ImitationConfig, imitation_stage, suited
 from mein.training.standing import Stage, Standing

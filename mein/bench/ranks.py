@@ -34,7 +34,8 @@ from mein.text.pieces import PiecesConfig
 from mein.text.store import Store
 from mein.text.words import WordsConfig
 from mein.text.writing import write_store
-from mein.training.loop import fetched, take_step
+from mein.training.fetching import fetched
+from mein.training.loop import take_step
 from mein.training.scores import EXPERT_COLUMN
 from mein.training.stages import LARGEST_BATCH, ImitationConfig, imitation_stage
 from mein.training.standing import Standing

@@ -39,6 +39,16 @@ STEPS = ("encode", "label", "imitate")
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 
 
+def generated_corpora(document_counts: Sequence[int]) -> Iterator[tuple[Path, int]]:
+    """A folder with a small run in `run` and, one count after another, so many documents in `raw`."""
+    with tempfile.TemporaryDirectory() as home:
+        folder = Path(home)
+        make_small_run(folder)
+        for documents in document_counts:
+            write_generated(folder / "raw", documents)
+            yield folder, documents
+
+
 def bench_scale(
     document_counts: Sequence[int], worker_counts: Sequence[int], reporter: Reporter | None = None
 ) -> dict[str, Any]:
@@ -47,16 +57,12 @@ def bench_scale(
     `growth`: the highest peak of a process with the most documents over that with the fewest;
     `pace`: documents a second, the same way round; `speed_up`: with the most processes over the fewest.
     """
+    reporter = Silence() if reporter is None else reporter
     results = []
-    with tempfile.TemporaryDirectory() as home:
-        folder = Path(home)
-        make_small_run(folder)
-        for documents in document_counts:
-            write_generated(folder / "raw", documents)
-            for workers in worker_counts:
-                if reporter is not None:
-                    reporter.say(f"{documents:,} documents, {workers} processes ...")
-                results.append(_measured(folder, documents, workers))
+    for folder, documents in generated_corpora(document_counts):
+        for workers in worker_counts:
+            reporter.say(f"{documents:,} documents, {workers} processes ...")
+            results.append(_measured(folder, documents, workers))
     return {"hardware": hardware(), "threads_per_process": 1, "results": results, **ratios(results)}
 
 

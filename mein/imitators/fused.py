@@ -1,8 +1,8 @@
 # mypy: disable-error-code="import-not-found, no-untyped-call"
 """All windows of an embedding table together, for two classes: three matrix products and three kernels.
 
-Import this only where triton is installed. What a step costs a GPU's owner is then the work itself: with
-a few dozen launches, none of which waits for the device, small batches are not slower than large ones.
+Import this only where triton is installed. A step is a few dozen launches, none of which waits for
+the device: of small batches they, and not the work, took most of the time.
 
 I: windows, L: kernel slices of all of them side by side, D: embedding size, N: channels, S: positions of a
 packed stream, B: documents, U: distinct pieces.
@@ -27,7 +27,10 @@ CHANNELS = 512  # most channels of a program that sums bits
 
 @dataclass(frozen=True)
 class Launch:
-    """Sizes that change the speed and not the result, but for rounding; the best found on an H200."""
+    """Sizes that change the speed and not the result, but for rounding.
+
+    The best found on an H200 when each window had launches of its own; since then only `tiles` was doubled.
+    """
 
     tile: int = 1_024
     """Elements of o (positions times channels) that a program holds in registers."""

@@ -1,6 +1,6 @@
 """The running mean of weights over steps: steadier than the weights of any one step."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
@@ -16,7 +16,7 @@ class Average:
     keeps no mean: the weights of the last step stand for it.
     """
 
-    def __init__(self, parameters: dict[str, nn.Parameter], decay: float) -> None:
+    def __init__(self, parameters: Mapping[str, nn.Parameter], decay: float) -> None:
         self.parameters = list(parameters.values())
         self.decay = decay
         names = list(parameters) if decay > 0.0 else []

@@ -15,7 +15,7 @@ from mein.progress import Reporter
 from mein.settings import Settings
 from mein.training.average import Average
 from mein.training.exchange import sum_gradients
-from mein.training.fetching import fetched as fetched
+from mein.training.fetching import fetched
 from mein.training.folder import RunFolder
 from mein.training.standing import Stage, Standing, copy_into, restore_standing, save_standing
 
@@ -72,7 +72,7 @@ def train(stage: Stage, config: OptimizationConfig, runtime: Runtime) -> Outcome
     optimizer = torch.optim.Adam(list(stage.parameters.values()), lr=config.learning_rate, fused=True)
     path = runtime.folder / f"{stage.name}.checkpoint.safetensors"
     ranks.copy_from_first(list(stage.parameters.values()))
-    average = Average(dict(stage.parameters), config.averaging)
+    average = Average(stage.parameters, config.averaging)
     means = {f"average.{name}": tensor for name, tensor in average.tensors.items()}
     stage = replace(stage, carried={**stage.carried, **means})
     if ranks.exists(path):

@@ -77,10 +77,10 @@ def _shard_bytes(store: Store, classes: int) -> np.ndarray:
 
 def _groups(shards: np.ndarray, sizes: np.ndarray) -> list[np.ndarray]:
     """Shards in their order, cut wherever a group would become too large; a huge shard is one by itself."""
-    groups: list[list[int]] = [[]]
-    room = BYTES_TOGETHER
+    groups: list[list[int]] = []
+    room = 0
     for shard in shards.tolist():
-        if groups[-1] and sizes[shard] > room:
+        if not groups or sizes[shard] > room:
             groups.append([])
             room = BYTES_TOGETHER
         groups[-1].append(shard)
