@@ -15,15 +15,17 @@ from mein.config import Config
 from mein.errors import RunError
 from mein.imitators.reference import Imitators, imitation_loss
 from mein.model import read_config, read_labels
+from mein.text.batches import to_device
 from mein.text.store import Store
 from mein.training.fetching import fetched
 from mein.training.folder import RunFolder
 from mein.training.loop import take_step
+from mein.training.mixing import MixedShards
 from mein.training.scores import EXPERT_COLUMN, imitation_scores
-from mein.training.stages import ImitationConfig, imitation_stage, suited
+from mein.training.stages import imitation_stage, suited
 from mein.training.standing import Stage, Standing
 
-PLAIN = ImitationConfig(epochs=1, batch_documents=32, falls_to_zero=False, learning_rate=1e-3)
+PLAIN_DOCUMENTS, PLAIN_RATE = 32, 1e-3  # the paper's batch and learning rate
 LOOKS = 40  # how often our KL is looked at in an epoch; the clock stands still meanwhile
 
 
@@ -50,13 +52,15 @@ def _plain(
 ) -> dict[str, float]:
     """The paper's loop: Embedding and Conv1d in float32, 32 documents a batch, torch's own Adam."""
     imitators = new_imitators(folder, config, device)
-    stage = imitation_stage(imitators, unlabeled, held_out, PLAIN, config.seed)
-    optimizer = torch.optim.Adam(imitators.parameters(), lr=PLAIN.learning_rate)
+    text = MixedShards(unlabeled, imitators.offset.shape[1], device, config.seed)
+    optimizer = torch.optim.Adam(imitators.parameters(), lr=PLAIN_RATE)
     started = time.perf_counter()
-    for rows in stage.plan(0):
-        batch, probs, _ = stage.fetch(rows)
+    for rows in text.plan(0, None, 0, PLAIN_DOCUMENTS):
+        pieces, probs, local = text.fetch(rows)
+        batch = pieces.pack(local, imitators.gap)
         optimizer.zero_grad()
-        imitation_loss(probs, imitators(batch.pieces), batch.document).backward()  # type: ignore[no-untyped-call]
+        log_probs = imitators(batch.pieces)
+        imitation_loss(probs[to_device(local, device)], log_probs, batch.document).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
     wait_for(device)
     seconds = time.perf_counter() - started

@@ -10,6 +10,7 @@ from mein.experts.base import Expert
 from mein.experts.config import ExpertConfig
 from mein.experts.elmo import ElmoFeatures
 from mein.experts.embedding import WordEmbedding, drop_out, next_generator
+from mein.experts.in_range import read_in_range
 from mein.experts.language_model import LanguageModel, initialize_lstm
 
 
@@ -65,7 +66,7 @@ class LSTMExpert(Expert):
 
         An LSTM reads forward, so what is behind a document's last word cannot touch its state there.
         """
-        states, _ = self.lstm(embedded)  # (B, T, H)
+        states, _ = read_in_range(self.lstm, embedded)  # (B, T, H)
         last = torch.arange(len(lengths), device=lengths.device)
         h_T = states[last, lengths - 1]  # (B, H)
         # subtle: in bfloat16 two nearly equal documents often have the very same logits, and VAT is blind

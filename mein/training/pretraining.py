@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, Literal, Protocol
@@ -12,6 +12,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from mein import ranks
 from mein.errors import InputError
 from mein.experts.elmo import reversal
 from mein.experts.language_model import LanguageModel
@@ -100,7 +101,10 @@ def train_language_model(
     carried = {f"state{direction}": state for direction, state in enumerate(states)}
     named = dict(model.named_parameters())
     stage = Stage(STAGE, named, blocks.columns, blocks.plan, fetch, loss, score, carried=carried)
-    with full_speed_softmax():
+    with full_speed_softmax(), ExitStack() as stack:
+        if ranks.world() == 1 and max(blocks.widths) >= config.segment:
+            for direction in range(len(model.readers)):  # before other threads have work for the device
+                stack.enter_context(model.reader(direction).capturing(config.lanes, config.segment))
         return train(stage, config, runtime)
 
 
