@@ -91,7 +91,7 @@ def imitate(
     The folder is a run like any other. After a stop the same command goes on.
     """
     from mein.config import parse_overrides
-    from mein.shell.steps import imitate_store
+    from mein.shell.imitate import imitate_store
 
     documents = {"labeled": labeled, "dev": dev, "test": test}
     imitate_store(

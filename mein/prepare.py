@@ -9,7 +9,7 @@ from mein.artefacts import load_encoder, save_encoder
 from mein.building import words_of_language_model
 from mein.config import Config
 from mein.data.corpus import Corpus, Source, in_chunks
-from mein.data.splits import fingerprints
+from mein.data.known import KnownTexts
 from mein.data.teacher import Teacher, TeacherTable
 from mein.errors import InputError, RunError
 from mein.labeled import LabeledTexts
@@ -18,9 +18,9 @@ from mein.progress import Reporter
 from mein.seeds import numpy_generator
 from mein.text.encoder import Encoder, Reader, learn_vocabularies
 from mein.text.store import Store
-from mein.text.writing import Spread, followed, write_store
+from mein.text.writing import Spread, write_store
 from mein.training.folder import RunFolder
-from mein.unlabeled import Chosen, UnlabeledTexts, empty_texts, fingerprints_of
+from mein.unlabeled import Chosen, UnlabeledTexts, empty_texts, known_texts
 
 SHARD_DOCUMENTS, SHARD_CHARACTERS = 10_000, 64_000_000  # whichever is reached first
 HELD_OUT_DOCUMENTS = 2_000  # unlabelled documents on which stage 2 is judged, a tenth at most, but one
@@ -42,7 +42,7 @@ def prepare(
     _remember_labels(labeled, folder)
     if (folder / "prepared.json").exists():
         return folder.read_json("prepared.json")
-    test = fingerprints_of(corpus.test)
+    test = known_texts(corpus.test)
     unlabeled = UnlabeledTexts(config, corpus.unlabeled, test)
     read = (labeled.train_texts, labeled.dev_texts, unlabeled)
     encoder, seen = _vocabularies(config, *read, folder, reporter, reader)
@@ -54,7 +54,7 @@ def prepare(
         counts |= _encode_unlabeled(config, folder, encoder, unlabeled, documents, reporter, spread)
     counts |= {name: seen[name] for name in ("removed", "unlabeled_in_test", "empty")}
     for part, texts in (("train", labeled.train_texts), ("dev", labeled.dev_texts)):
-        counts[f"{part}_in_test"] = int(np.isin(fingerprints(texts), test).sum())
+        counts[f"{part}_in_test"] = int(test.among(texts).sum())
     for remark in remarks(counts):
         reporter.say(remark)
     folder.rewind("data", 0)
@@ -126,7 +126,7 @@ def prepare_raw(config: Config, source: Source, folder: RunFolder, reporter: Rep
     """The same for text alone: leave vocabularies and two stores, `unlabeled` and `held_out`."""
     if (folder / "prepared.json").exists():
         return
-    texts = UnlabeledTexts(config, source, np.zeros(0, np.uint64))
+    texts = UnlabeledTexts(config, source, KnownTexts())
     encoder, seen = _vocabularies(config, [], [], texts, folder, reporter, None)
     counts = _encode_unlabeled(config, folder, encoder, texts, seen["unlabeled"], reporter)
     folder.write_json("prepared.json", counts)
@@ -189,11 +189,11 @@ def _encode_unlabeled(
                 write_store(
                     folder / f"encoded/{part}",
                     encoder,
-                    counted(chosen) if spread is None else chosen,
+                    counted(chosen),
                     shard_documents=SHARD_DOCUMENTS,
                     shard_characters=SHARD_CHARACTERS,
                     workers=workers,
-                    spread=None if spread is None else followed(spread, task),
+                    spread=spread,
                 )
             )
     return counts

@@ -30,9 +30,9 @@ from mein.ranks import barrier, is_first, rank, world
 from mein.text.encoder import Encoder
 from mein.text.quarantine import quarantine
 from mein.text.store import Store
-from mein.text.writing import Spread, followed, write_store
+from mein.text.writing import Spread, write_store
 from mein.training.folder import RunFolder
-from mein.unlabeled import UnlabeledTexts, fingerprints_of
+from mein.unlabeled import UnlabeledTexts, known_texts
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def encode(
 
     spread: an engine that does it on other machines, in as many processes as it likes.
     """
-    stream = UnlabeledTexts(like.config, texts, fingerprints_of(test))
+    stream = UnlabeledTexts(like.config, texts, known_texts(test))
 
     def counted() -> Iterator[list[str]]:
         for chunk in stream:
@@ -105,13 +105,13 @@ def encode(
         store = write_store(
             at,
             like.encoder(teacher),
-            counted() if spread is None else stream,
+            counted(),
             shard_documents=SHARD_DOCUMENTS,
             shard_characters=SHARD_CHARACTERS,
             workers=cores() if workers is None else workers,
             facts={"text": list(names)},
             part=(rank(), world()),
-            spread=None if spread is None else followed(spread, task),
+            spread=spread,
         )
     if stream.in_test and stream.removes:
         reporter.say(f"{stream.in_test:,} documents are also in the test set: they are left out.")

@@ -7,7 +7,7 @@ import numpy as np
 
 from mein.config import Config
 from mein.data.corpus import Source
-from mein.data.splits import fingerprints
+from mein.data.known import KnownTexts
 
 
 class UnlabeledTexts:
@@ -16,7 +16,7 @@ class UnlabeledTexts:
     `in_test` and `empty` count what the last whole reading met.
     """
 
-    def __init__(self, config: Config, source: Source | None, test: np.ndarray) -> None:
+    def __init__(self, config: Config, source: Source | None, test: KnownTexts) -> None:
         self.source = source
         self.removes = config.removes_test_overlap
         self.test = test
@@ -27,8 +27,8 @@ class UnlabeledTexts:
         for chunk in () if self.source is None else self.source():
             texts = chunk.texts
             self.empty += empty_texts(texts)
-            if len(self.test):
-                is_known = np.isin(fingerprints(texts), self.test)
+            if self.test.prints:
+                is_known = self.test.among(texts)
                 self.in_test += int(is_known.sum())
                 if self.removes:
                     texts = [text for text, known in zip(texts, is_known, strict=True) if not known]
@@ -56,9 +56,6 @@ def empty_texts(texts: Iterable[str]) -> int:
     return sum(not text or text.isspace() for text in texts)
 
 
-def fingerprints_of(test: Source | None) -> np.ndarray:
-    """Those of the test texts, each once; 0, the empty text, betrays nothing and is left out."""
-    prints = [] if test is None else [fingerprints(chunk.texts) for chunk in test()]
-    found = np.unique(np.concatenate(prints)) if prints else np.zeros(0, dtype=np.uint64)
-    known: np.ndarray = found[found != 0]
-    return known
+def known_texts(test: Source | None) -> KnownTexts:
+    """Those of the test set, which unlabelled text must not hold."""
+    return KnownTexts() if test is None else KnownTexts.of(chunk.texts for chunk in test())

@@ -12,6 +12,8 @@ from typing import Any
 from ray.cluster_utils import Cluster
 
 from mein.engines.ray_cluster import QUIET
+from mein.engines.ray_encode import encode_shard
+from mein.text.manifest import Shard
 
 MEMORY = 100_000_000  # bytes of each node's object store
 
@@ -31,7 +33,7 @@ def small_cluster(nodes: int = 2) -> Iterator[Any]:
 
 
 def workers_of(nodes: Iterable[Any], title: str) -> list[int]:
-    """The processes of some nodes that call themselves so, such as ray::MapWorker."""
+    """The processes of some nodes that call themselves so, such as ray::RayTrainWorker."""
     raylets = {node.all_processes["raylet"][0].process.pid for node in nodes}
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
@@ -84,3 +86,9 @@ def meanwhile(deed: Callable[[], bool]) -> Iterator[list[float]]:
     finally:
         is_over.set()
         thread.join()
+
+
+def encode_slowly(*job: Any) -> Shard:
+    """What encodes a shard on Ray, slowly enough to be met at work."""
+    time.sleep(0.05)
+    return encode_shard(*job)

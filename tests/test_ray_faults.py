@@ -17,8 +17,9 @@ import pandas as pd
 import pytest
 
 from mein import steps
+from mein.engines import ray_encode
 from mein.training.checkpoint import load_tensors
-from tests.ray_clusters import kill_node, kill_worker, meanwhile, small_cluster
+from tests.ray_clusters import encode_slowly, kill_node, kill_worker, meanwhile, small_cluster
 from tests.shell import ROOT, mein
 from tests.stepping import LEFT, content, make_stores, probabilities
 from tests.tiny import SETTINGS
@@ -31,6 +32,7 @@ pytestmark = [
 ]
 SHARD = 2
 STEPS = ("encode", "label", "train")
+TITLES = {"encode": "ray::encode_slowly", "label": "ray::MapBatches(_", "train": "ray::RayTrainWorker"}
 ARTEFACTS = ("expert", "imitators", "closed", "random", "mixture")
 
 
@@ -94,12 +96,18 @@ def drawn(step: str, seed: int) -> int:
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("victim", ["worker", "node"])
 def test_a_loss_changes_nothing(
-    home: Path, cluster: Any, tmp_path: Path, step: str, seed: int, victim: str
+    home: Path,
+    cluster: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    step: str,
+    seed: int,
+    victim: str,
 ) -> None:
-    title = "ray::RayTrainWorker" if step == "train" else "ray::MapBatches(_"
+    monkeypatch.setattr(ray_encode, "encode_shard", encode_slowly)
 
     def lose() -> bool:
-        return kill_worker(cluster, title) if victim == "worker" else kill_node(cluster, title)
+        return kill_worker(cluster, TITLES[step]) if victim == "worker" else kill_node(cluster, TITLES[step])
 
     out = tmp_path / "out"
     words = command(home, out, step)
@@ -113,7 +121,11 @@ def test_a_loss_changes_nothing(
 @pytest.mark.parametrize("step", STEPS)
 def test_a_command_that_was_killed_goes_on(home: Path, cluster: Any, tmp_path: Path, step: str) -> None:
     out, deaths = tmp_path / "out", 0
-    code = f"import mein.steps as s; s.SHARD_DOCUMENTS = {SHARD}; from mein.cli import main; main()"
+    code = (
+        f"import mein.steps as s; s.SHARD_DOCUMENTS = {SHARD}\n"
+        "import mein.engines.ray_encode as e, tests.ray_clusters as t; e.encode_shard = t.encode_slowly\n"
+        "from mein.cli import main; main()"
+    )
     for seed in range(2):
         words = [*command(home, out, step), "--engine", "ray", "--address", cluster.address]
         child = subprocess.Popen([sys.executable, "-c", code, *map(str, words)], cwd=ROOT)

@@ -288,7 +288,7 @@ def test_a_script_without_a_guard_may_encode_in_parallel(tmp_path: Path) -> None
 
 @given(st.lists(st.text(st.characters() | st.just("\ud800")), max_size=4))
 def test_a_job_arrives_as_it_was_sent(texts: list[str]) -> None:
-    job = Job("a b.arrow", texts, {"encoder": "1"})
+    job = Job("a b.arrow", texts, "1")
     stream = io.BytesIO()
     worker.send(job, stream)
     worker.send(job, stream)

@@ -4,7 +4,7 @@ import logging
 import os
 import socket
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
@@ -63,24 +63,22 @@ def as_extra() -> Iterator[None]:
         ) from problem
 
 
-def warm_up(module: str, processes: int | None, *, reads: bool) -> list[Any]:
-    """Let processes of the cluster import a module, which takes seconds, before there is work for them.
+def warm_up(modules: Sequence[str], processes: int | None) -> list[Any]:
+    """Let processes of the cluster import modules, which takes seconds, before there is work for them.
 
-    So many, or one a core; and one more on this machine where it reads what they work on.
+    So many, or one a core.
     """
     import ray
 
     cores = max(1, int(ray.cluster_resources().get("CPU", 1)))
     count = cores if processes is None else min(cores, processes)
-    load = ray.remote(max_retries=0)(_load)
-    here = {"ray.io/node-id": ray.get_runtime_context().get_node_id()}
-    spread = [load.options(num_cpus=1, scheduling_strategy="SPREAD").remote(module) for _ in range(count)]
-    return [*spread, *([load.options(num_cpus=0, label_selector=here).remote(module)] if reads else [])]
+    load = ray.remote(max_retries=0, scheduling_strategy="SPREAD")(_load)
+    return [load.remote(modules) for _ in range(count)]
 
 
-def _load(module: str) -> None:
-    import_module("ray.data")
-    import_module(module)
+def _load(modules: Sequence[str]) -> None:
+    for module in modules:
+        import_module(module)
 
 
 def quiet_data() -> Any:

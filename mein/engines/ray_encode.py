@@ -1,89 +1,67 @@
-"""Encoding by Ray Data: one task reads the text and cuts it, others encode and write a shard each."""
+"""Encoding by tasks of Ray: this process reads the text and cuts it, they encode and write a shard each.
 
-import io
-import os
-from collections.abc import Callable, Iterator
-from contextlib import chdir
-from dataclasses import asdict
+Plain tasks, not Ray Data: its scheduler looks for tasks that ended ten times a second, and a shard of
+short documents takes less than that; each of its processes takes a second to start.
+"""
+
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-import pyarrow as pa
-
-from mein.engines.ray_cluster import quiet_data, refuse_unshared, told
+from mein.engines.ray_cluster import refuse_unshared, told
 from mein.text.encoder import Encoder
 from mein.text.manifest import Shard
 from mein.text.place import Place, place_of
-from mein.text.worker import Job, receive, send, write_shard
+from mein.text.worker import Job, write_shard
 from mein.text.writing import kept
 
-Batch = dict[str, Any]
+Held = tuple[Any, str]  # a reference to the encoder, and where the store is
 
 
 def encode_on_ray(
-    workers: int | None, encoder: Encoder, place: Place, jobs: Callable[[], Iterator[Job]]
+    workers: int | None, encoder: Encoder, place: Place, jobs: Iterator[Job]
 ) -> Iterator[Shard]:
     """Encode and write every job that is not there already, whole; yields each shard when it is.
 
-    The text is read where this runs, so that only the store must be shared. Ray holds the reader back
-    while the others are busy.
+    Text is read no faster than it is encoded. What a lost process or machine was at is done again by
+    another: that is Ray's care.
     """
     import ray
 
-    data = quiet_data()
     refuse_unshared(place.address)
-    here = {"ray.io/node-id": ray.get_runtime_context().get_node_id()}
-    folder = os.getcwd()  # noqa: PTH109
-
-    def cut(start: Batch) -> Iterator[pa.Table]:
-        with chdir(folder):  # where the user's paths mean what they say
-            for job in jobs():
-                yield pa.table({"job": pa.array([_packed(job)], pa.large_binary())})
-
-    # Subtle: of what a task yields Ray makes blocks of this size; with 1 a job is a block.
-    data.DataContext.get_current().target_max_block_size = 1
-    shards = (
-        data.from_items([0])
-        .map_batches(cut, batch_size=None, num_cpus=0, label_selector=here)
-        .map_batches(
-            _encode,
-            fn_args=(ray.put(encoder), place.address),
-            batch_size=None,
-            batch_format="pyarrow",
-            compute=data.TaskPoolStrategy(workers),
-        )
-    )
+    encode = ray.remote(max_retries=-1)(encode_shard)
+    held: Held = ray.put(encoder), place.address
+    in_work: list[Any] = []
     with told():
-        for row in shards.iter_rows():
-            yield Shard(**row)
+        for job in jobs:
+            if len(in_work) >= _most(workers):
+                done, in_work = ray.wait(in_work)
+                yield from ray.get(done)
+            in_work.append(encode.remote(held, job))
+        while in_work:
+            done, in_work = ray.wait(in_work)
+            yield from ray.get(done)
 
 
-def _encode(batch: pa.Table, encoder: Any, address: str) -> pa.Table:
-    """Write the shard of a job, or find it written; what the manifest says of it."""
-    held, place, there = _held(encoder, address)
-    found = []
-    for job in map(_unpacked, batch["job"]):
-        shard = kept(place, job) if job.file in there else None
-        found.append(asdict(write_shard(held, place, job) if shard is None else shard))
-    return pa.Table.from_pylist(found)
+def encode_shard(held: Held, job: Job) -> Shard:
+    """Write the shard of a job, or find it written."""
+    encoder, place, there = _fetched(held)
+    shard = kept(place, job) if job.file in there else None
+    return write_shard(encoder, place, job) if shard is None else shard
+
+
+def _most(workers: int | None) -> int:
+    """How many jobs may be in work: so many, or one a core and one that calls for more machines."""
+    import ray
+
+    return int(ray.cluster_resources().get("CPU", 1)) + 1 if workers is None else workers
 
 
 @lru_cache(maxsize=1)
-def _held(encoder: Any, address: str) -> tuple[Encoder, Place, set[str]]:
+def _fetched(held: Held) -> tuple[Encoder, Place, set[str]]:
     """What a process fetches once: the vocabularies, the place, and what was there."""
     import ray
 
+    encoder, address = held
     place = place_of(address)
     return ray.get(encoder), place, set(place.names())
-
-
-def _packed(job: Job) -> bytes:
-    stream = io.BytesIO()
-    send(job, stream)
-    return stream.getvalue()
-
-
-def _unpacked(content: pa.Scalar) -> Job:
-    job = receive(io.BytesIO(content.as_buffer()))
-    assert job is not None
-    return job

@@ -7,13 +7,13 @@ from typing import Any
 
 from mein.data.labels import Label
 from mein.engines.ray_cluster import quiet_data, refuse_unshared, told
-from mein.engines.ray_encode import Batch
 from mein.experts.base import Expert
 from mein.inference import choose_device
 from mein.label import KERNELS, write_label_file
 from mein.text.label_files import label_file
 from mein.text.store import Store
 
+Batch = dict[str, Any]
 SHARDS_A_TASK = 3  # between two tasks a process waits, for as long as a third of a small shard takes
 
 

@@ -1,4 +1,4 @@
-"""Algorithm 1 on a cluster: Ray Data encodes and labels, Ray Train runs the loop over several processes."""
+"""Algorithm 1 on a cluster: Ray encodes and labels, Ray Train runs the loop over several processes."""
 
 import logging
 import os

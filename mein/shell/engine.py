@@ -18,6 +18,8 @@ if TYPE_CHECKING:  # what a command imports while the engine starts
 ENGINES = ("processes", "ray")
 Engine = tuple[str, str | None]  # its name, and the address of its cluster
 HERE: Engine = ("processes", None)
+WARM = {"encode": ["mein.engines.ray_encode"], "label": ["ray.data", "mein.engines.ray_label"]}
+"""What a process of Ray imports for a step."""
 
 
 @contextmanager
@@ -35,7 +37,7 @@ def opened(engine: Engine, step: str | None = None, processes: int | None = None
 
     with ray_cluster(address):
         if step is not None:
-            warm_up(f"mein.engines.ray_{step}", processes, reads=step == "encode")
+            warm_up(WARM[step], processes)
         yield True
 
 

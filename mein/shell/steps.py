@@ -1,22 +1,19 @@
-"""mein encode, mein label, mein imitate."""
+"""mein encode, mein label."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from mein.data.corpus import Source
 from mein.data.readers import ColumnsConfig, read_documents
-from mein.imitate import Paths, begin, corpus_like, is_there, ready_store, settings_like
+from mein.data.teacher import TeacherTable
+from mein.imitate import is_there
 from mein.label import KERNELS
 from mein.progress import Reporter, Silence, Terminal
 from mein.ranks import is_first
 from mein.shell.console import open_console
-from mein.shell.engine import HERE, Engine, encoding_on_ray, labelling_on_ray, opened, training_on_ray
-from mein.shell.train import check_sources, train_and_show
-from mein.shell.use import teacher_of
-from mein.steps import FinishedRun, encode, label, texts_of, without_damage
-from mein.text.store import Store
+from mein.shell.engine import encoding_on_ray, labelling_on_ray
+from mein.steps import FinishedRun, encode, label, texts_of
 
 
 def encode_files(
@@ -30,13 +27,15 @@ def encode_files(
     on_ray: bool,
 ) -> None:
     """Encode the text of some files, and say what comes next."""
-    run, reporter = FinishedRun.open(like), _reporter()
+    run, reporter = FinishedRun.open(like), open_reporter()
     columns = run.config.columns
     if text_column is not None:
         columns = ColumnsConfig(text=text_column, label=columns.label)
     source = texts_of(paths, columns)
     next(source())  # refuses what cannot be read before anything is made
-    held_back, teacher = _test_of(run, test, reporter), teacher_of(like, teacher_file)
+    held_back, teacher = _test_of(run, test, reporter), None
+    if teacher_file is not None:
+        teacher = TeacherTable(teacher_file, run.config.columns, run.labels.classes)
     store = encode(
         run,
         source,
@@ -58,34 +57,16 @@ def encode_files(
 def label_documents_of(at: str, by: Path, workers: int | None, sets_aside: bool, on_ray: bool) -> None:
     """Let a run's expert label a store, and say what comes next."""
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", str(KERNELS))
-    run, reporter = FinishedRun.open(by), _reporter()
+    run, reporter = FinishedRun.open(by), open_reporter()
     elsewhere = labelling_on_ray(workers) if on_ray else None
     store = label(run, at, reporter, workers=workers, sets_aside=sets_aside, engine=elsewhere)
     reporter.say(f"The {len(store):,} documents of {at} are labelled.")
     reporter.say(f"Let imitators learn from them with `mein imitate {at} --like {by} --out FOLDER`.")
 
 
-def imitate_store(
-    at: str,
-    like: Path,
-    out: Path,
-    documents: Paths,
-    overrides: Mapping[str, Any],
-    sets_aside: bool,
-    engine: Engine = HERE,
-    processes: int | None = None,
-) -> None:
-    """Train imitators on a labelled store and a mixture on a run's labels, and show the table."""
-    run, store = FinishedRun.open(like), Store.open(at)
-    config, corpus = settings_like(run, overrides), corpus_like(run, at, documents)
-    check_sources(config, corpus)
-    if sets_aside:
-        store = without_damage(run, store, _reporter())
-    begin(run, ready_store(run, store), config, corpus, out)
-    with opened(engine) as on_ray:
-        if on_ray:
-            training_on_ray(config, corpus, out, _reporter(), resume=True, processes=processes)
-    train_and_show(config, corpus, out, True, open_console())
+def open_reporter() -> Reporter:
+    """The terminal for the first rank; the others are silent."""
+    return Terminal(open_console()) if is_first() else Silence()
 
 
 def _test_of(run: FinishedRun, test: str | None, reporter: Reporter) -> Source | None:
@@ -99,8 +80,3 @@ def _test_of(run: FinishedRun, test: str | None, reporter: Reporter) -> Source |
         )
         return None
     return lambda: read_documents(name, run.config.columns, labeled=False)
-
-
-def _reporter() -> Reporter:
-    """The terminal for the first rank; the others are silent."""
-    return Terminal(open_console()) if is_first() else Silence()

@@ -1,9 +1,10 @@
 """One process that encodes shards: `python -m mein.text.worker FOLDER PLACE`, started by workers.py.
 
-A job arrives as a line of JSON (the file, the facts, the length of each text in characters and of
-all of them in bytes) and then the texts end to end in UTF-8; a line of JSON is the answer.
+A job arrives as a line of JSON (the file, the encoder, the bytes of the two parts that follow), the
+length of each text in characters, and the texts end to end in UTF-8; a line of JSON is the answer.
 """
 
+import hashlib
 import json
 import sys
 from collections.abc import Sequence
@@ -11,6 +12,8 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import IO
+
+import numpy as np
 
 from mein.errors import RunError
 from mein.files import sha256_of
@@ -24,22 +27,35 @@ from mein.text.shards import write_arrays
 from mein.text.words import Words, WordsConfig
 
 CONFIG, WORDS, PIECES = "words.json", "words.txt", "pieces.model"
+LENGTH = np.dtype("<i8")
 
 
 @dataclass(frozen=True)
 class Job:
-    """A shard to be: the name of its file, its texts, and facts to write with it."""
+    """A shard to be: the name of its file, its texts, and the fingerprint of what encodes them."""
 
     file: str
     texts: Sequence[str]
-    facts: dict[str, str]
+    encoder: str
+
+    def packed(self) -> tuple[bytes, bytes]:
+        """The length of each text, in characters, and all texts end to end."""
+        lengths = np.fromiter(map(len, self.texts), LENGTH, len(self.texts))
+        return lengths.tobytes(), "".join(self.texts).encode("utf-8", "surrogatepass")
+
+    def facts(self) -> dict[str, str]:
+        """Facts to write with the shard: equal for the same texts and encoder alone."""
+        digest = hashlib.blake2b(digest_size=16)
+        for part in self.packed():
+            digest.update(part)
+        return {"encoder": self.encoder, "text": digest.hexdigest()}
 
 
 def write_shard(encoder: Encoder, place: Place, job: Job) -> Shard:
     """Encode one shard and write it."""
     words, pieces = encoder.encode_ragged(job.texts)
     counts = len(words.values), len(pieces.values)
-    facts = {**job.facts, "words": str(counts[0]), "pieces": str(counts[1])}
+    facts = {**job.facts(), "words": str(counts[0]), "pieces": str(counts[1])}
     with place.writing(job.file) as path:
         write_arrays(path, {"words": words, "pieces": pieces}, facts)
         size, sha256 = path.stat().st_size, sha256_of(path)
@@ -48,15 +64,11 @@ def write_shard(encoder: Encoder, place: Place, job: Job) -> Shard:
 
 def send(job: Job, stream: IO[bytes]) -> None:
     """Write a job into a stream."""
-    content = "".join(job.texts).encode("utf-8", "surrogatepass")
-    header = {
-        "file": job.file,
-        "facts": job.facts,
-        "bytes": len(content),
-        "lengths": [len(text) for text in job.texts],
-    }
+    parts = job.packed()
+    header = {"file": job.file, "encoder": job.encoder, "bytes": [len(part) for part in parts]}
     stream.write(json.dumps(header).encode("utf-8") + b"\n")
-    stream.write(content)
+    for part in parts:
+        stream.write(part)
     stream.flush()
 
 
@@ -66,13 +78,13 @@ def receive(stream: IO[bytes]) -> Job | None:
     if not line.endswith(b"\n"):
         return None
     header = json.loads(line)
-    content = stream.read(header["bytes"])
-    if len(content) < header["bytes"]:
+    lengths, content = (stream.read(size) for size in header["bytes"])
+    if [len(lengths), len(content)] != header["bytes"]:
         return None
     text = content.decode("utf-8", "surrogatepass")
-    offsets = offsets_of(header["lengths"]).tolist()
+    offsets = offsets_of(np.frombuffer(lengths, LENGTH)).tolist()
     texts = [text[start:stop] for start, stop in pairwise(offsets)]
-    return Job(header["file"], texts, header["facts"])
+    return Job(header["file"], texts, header["encoder"])
 
 
 def main() -> None:

@@ -1,18 +1,15 @@
 """From a stream of documents to a store: shard by shard, in parallel, and never twice."""
 
-import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
-from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 from mein.errors import RunError
 from mein.files import sha256_of
-from mein.progress import Task
 from mein.ranks import barrier
 from mein.text.encoder import Encoder
 from mein.text.manifest import MANIFEST, VERSION, Shard, read_json, shard_file, write_json, write_manifest
@@ -23,8 +20,7 @@ from mein.text.worker import Job
 from mein.text.workers import run_jobs
 
 Facts = Mapping[str, Any]
-Jobs = Callable[[], Iterator[Job]]  # can be sent to another process, and read there
-Spread = Callable[[Encoder, Place, Jobs], Iterator[Shard]]  # writes shards that lack, and yields all
+Spread = Callable[[Encoder, Place, Iterator[Job]], Iterator[Shard]]  # writes shards that lack, and yields all
 
 
 def write_store(
@@ -46,7 +42,7 @@ def write_store(
     which must be the same, is encoded from there: the files have the same bytes in either case.
     facts: where the text came from; a finished store of other text is refused. part: this rank and
     how many there are; every one of them must call, and each writes its share of the shards. spread: an
-    engine that reads the stream and writes the shards on other machines.
+    engine that writes the shards on other machines.
     """
     place, facts = place_of(at), facts or {}
     rank, world = part
@@ -55,28 +51,17 @@ def write_store(
     with place.held() if rank == 0 else nullcontext():
         if world > 1:
             barrier()  # before that the folder is not made, and not cleared
-        jobs = partial(_jobs, encoder.fingerprint, chunks, shard_documents, shard_characters, part)
+        jobs = _jobs(encoder.fingerprint, chunks, shard_documents, shard_characters, part)
         if spread is not None:
             shards = list(spread(encoder, place, jobs))
         else:
-            shards = _write_shards(place, encoder, jobs(), workers)
+            shards = _write_shards(place, encoder, jobs, workers)
         shards = _gathered(place, shards, part)
         if rank == 0:
             _finish(place, shards, encoder, facts)
         if world > 1:
             barrier()
     return Store.open(at)
-
-
-def followed(spread: Spread, task: Task) -> Spread:
-    """An engine whose shards advance a task as they are written."""
-
-    def follow(encoder: Encoder, place: Place, jobs: Jobs) -> Iterator[Shard]:
-        for shard in spread(encoder, place, jobs):
-            task.advance(shard.documents)
-            yield shard
-
-    return follow
 
 
 def _write_shards(place: Place, encoder: Encoder, jobs: Iterable[Job], workers: int) -> list[Shard]:
@@ -106,17 +91,7 @@ def _jobs(
     """A rank's share of the shards to be."""
     rank, world = part
     for number, texts in islice(enumerate(_in_shards(chunks, documents, characters)), rank, None, world):
-        yield Job(shard_file(number), texts, {"encoder": fingerprint, "text": _digest(texts)})
-
-
-def _digest(texts: Sequence[str]) -> str:
-    """Equal for the same texts alone."""
-    digest = hashlib.blake2b(digest_size=16)
-    for text in texts:
-        content = text.encode("utf-8", "surrogatepass")
-        digest.update(len(content).to_bytes(8, "little"))
-        digest.update(content)
-    return digest.hexdigest()
+        yield Job(shard_file(number), texts, fingerprint)
 
 
 def kept(place: Place, job: Job) -> Shard | None:
@@ -127,7 +102,7 @@ def kept(place: Place, job: Job) -> Shard | None:
             facts = facts_of(batch.schema)
         except RunError:
             return None
-        if len(batch) != len(job.texts) or not job.facts.items() <= facts.items():
+        if len(batch) != len(job.texts) or not job.facts().items() <= facts.items():
             return None
         counts = {"words": int(facts["words"]), "pieces": int(facts["pieces"])}
         return Shard(job.file, len(batch), **counts, bytes=path.stat().st_size, sha256=sha256_of(path))
