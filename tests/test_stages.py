@@ -209,14 +209,15 @@ def test_evidence_is_centred_on_unlabelled_text_if_asked(tmp_path: Path, centers
     [
         (5_000, 512, 1e-3),
         (2_000_000, 4_000, 1e-3),
-        (8_192_000, 16_384, 1e-3 * math.sqrt(2)),
-        (10**9, 32_768, 2e-3),
+        (4_095_999, 8_191, 1e-3),
+        (8_192_000, 40_960, 1e-3 * math.sqrt(5)),
+        (10**9, 65_536, 1e-3 * math.sqrt(8)),
     ],
 )
 def test_large_corpora_get_large_batches_and_a_rate_that_suits_them(
     pieces: int, tokens: int, rate: float
 ) -> None:
-    """An epoch has 500 steps where the batch allows it; above 8,192 pieces the rate grows by the root."""
+    """An epoch has 500 steps, 200 of a large text; above 8,192 pieces the rate grows by the root."""
     store = cast(Store, SimpleNamespace(manifest=SimpleNamespace(pieces=pieces)))
     found = suited(ImitationConfig(learning_rate=1e-3), store)
     assert found.batch_tokens == tokens

@@ -1,6 +1,7 @@
 """An LSTM on a GPU: in half precision, whose gradients would vanish without care."""
 
 import copy
+import warnings
 from collections.abc import Callable
 from typing import Any, cast
 from weakref import WeakKeyDictionary
@@ -71,6 +72,7 @@ def captured(lstm: nn.LSTM, documents: int, words: int) -> Run:
     embedded = torch.zeros(documents, words, lstm.input_size, device=device, requires_grad=True)
     h = torch.zeros(1, documents, lstm.hidden_size, device=device)
     forward = Forward(lstm, twin_of(lstm))
+    warnings.filterwarnings("ignore", "The AccumulateGrad node's stream")  # torch captures on its own one
     return cast(Run, torch.cuda.make_graphed_callables(forward, (embedded, h, h.clone())))
 
 

@@ -30,8 +30,8 @@ from mein.training.scores import imitation_scores, supervised_scores
 from mein.training.shares import own_windows, share_of, shared_logits
 from mein.training.standing import Stage
 
-EPOCH_STEPS, SMALLEST_BATCH, LARGEST_BATCH = 500, 512, 32_768  # pieces in a batch of stage 2
-USUAL_BATCH = 8_192  # the paper's 32 documents, for which the learning rate is set
+SMALLEST_BATCH, USUAL_BATCH, LARGEST_BATCH = 512, 8_192, 65_536  # pieces; the usual: the paper's 32 documents
+USUAL_STEPS, FEWEST_STEPS = 500, 200  # of an epoch, with batches up to the usual one and above it
 
 
 class SupervisedConfig(OptimizationConfig):
@@ -59,8 +59,8 @@ class ImitationConfig(OptimizationConfig):
     clip: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] | None = None
     """Largest norm of the gradient over all parameters; none does not clip."""
     batch_tokens: Annotated[int, Field(ge=1)] | None = None
-    """Pieces in a batch; none: 32,768, fewer where an epoch would then have less than 500 steps; above
-    8,192 the learning rate is raised with it, by the square root."""
+    """Pieces in a batch; none: up to 8,192 so that an epoch has 500 steps, and for more text up to 65,536 so
+    that it has 200; above 8,192 the learning rate is raised with it, by the square root."""
     batch_documents: Annotated[int, Field(ge=1)] | None = None
     """Documents in a batch, instead of pieces."""
     documents: Annotated[int, Field(ge=1)] | None = None
@@ -212,7 +212,9 @@ def _batch_tokens(unlabeled: Store, config: ImitationConfig) -> int:
     """Small steps for a small corpus, which would end an epoch after a handful of large ones."""
     total = unlabeled.manifest.pieces
     share = 1.0 if config.documents is None else min(1.0, config.documents / max(1, len(unlabeled)))
-    return int(np.clip(share * total / EPOCH_STEPS, SMALLEST_BATCH, LARGEST_BATCH))
+    if share * total < USUAL_BATCH * USUAL_STEPS:
+        return max(SMALLEST_BATCH, int(share * total / USUAL_STEPS))
+    return min(LARGEST_BATCH, int(share * total / FEWEST_STEPS))
 
 
 def _prefixed(prefix: str, module: nn.Module) -> dict[str, nn.Parameter]:
