@@ -13,10 +13,11 @@ from mein.training.fetching import MOST_KEPT, SideStream, fetched
 
 
 class Event:
-    """The double of a CUDA event that is over when the test says so."""
+    """The double of a CUDA event that is over when the test says so, or when it was waited for."""
 
     over: ClassVar[set[int]] = set()
     made = 0
+    side: SideStream
 
     def __init__(self) -> None:
         self.number, Event.made = Event.made, Event.made + 1
@@ -28,6 +29,8 @@ class Event:
         return self.number in self.over
 
     def synchronize(self) -> None:
+        held: list[object] = [event for _, event in self.side.kept]
+        assert self in held, "the batch was let go too early"
         self.over.add(self.number)
 
 
@@ -37,6 +40,7 @@ def test_batches_are_kept_until_the_work_on_them_is_done(monkeypatch: pytest.Mon
     monkeypatch.setattr(Event, "made", 0)
     side = SideStream.__new__(SideStream)
     side.kept = deque()
+    monkeypatch.setattr(Event, "side", side, raising=False)
     for number in range(MOST_KEPT):
         side.keep(number)
     assert [batch for batch, _ in side.kept] == list(range(MOST_KEPT))

@@ -25,7 +25,7 @@ def gradients(lstm: nn.LSTM, embedded: Tensor, weight: Tensor, is_fast: bool) ->
     with torch.autocast(embedded.device.type, torch.bfloat16, enabled=is_fast):
         outputs, _ = read_in_range(lstm, embedded)
     assert outputs.dtype == embedded.dtype
-    (outputs * weight).sum().backward()
+    (outputs * weight).sum().backward()  # type: ignore[no-untyped-call]
     found = [embedded.grad, *(parameter.grad for parameter in lstm.parameters())]
     return [one for one in found if one is not None]
 
@@ -63,7 +63,7 @@ def test_two_readings_before_the_way_back_do_not_meet() -> None:
     lstm.zero_grad()
     with torch.autocast("cpu", torch.bfloat16):
         first, second = (read_in_range(lstm, read)[0] for _ in range(2))
-    (first + second).sum().backward()
+    (first + second).sum().backward()  # type: ignore[no-untyped-call]
     twice = [read.grad, *(parameter.grad for parameter in lstm.parameters())]
     for one, both in zip(once, twice, strict=True):
         assert both is not None
@@ -83,6 +83,22 @@ def test_the_twin_follows_the_weights_and_shows_in_none_of_them() -> None:
     truth, (last, _) = copy.deepcopy(lstm)(embedded)
     torch.testing.assert_close(found, truth, rtol=0.0, atol=2e-3)
     torch.testing.assert_close(h.float(), last, rtol=0.0, atol=2e-3)
+
+
+def test_what_is_not_trained_gets_no_gradient_and_what_is_picked_gets_its_own() -> None:
+    lstm, embedded = new_lstm()
+    lstm.weight_hh_l0.requires_grad_(False)
+    found = []
+    for is_fast in (True, False):
+        lstm.zero_grad()
+        read = embedded.clone().requires_grad_()
+        with torch.autocast("cpu", torch.bfloat16, enabled=is_fast):
+            last, _ = read_in_range(lstm, read, pick=lambda states: states[:, -1])
+        assert last.shape == (DOCUMENTS, H)
+        last.square().sum().backward()  # type: ignore[no-untyped-call]
+        assert lstm.weight_hh_l0.grad is None
+        found.append([read.grad, lstm.weight_ih_l0.grad, lstm.bias_hh_l0.grad])
+    assert max(error(*pair) for pair in zip(*found, strict=True)) < 5e-3
 
 
 def test_without_autocast_nothing_is_rounded() -> None:
@@ -112,6 +128,6 @@ def learned(captured_words: int) -> list[Tensor]:
             optimizer.zero_grad()
             dropout = torch.Generator("cuda").manual_seed(step)
             loss, state = mean_loss(model, 0, rows, state, 0.3, dropout, None)
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
     return [*model.parameters(), state]

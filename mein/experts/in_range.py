@@ -3,6 +3,7 @@
 import copy
 import warnings
 from collections.abc import Callable
+from itertools import compress
 from typing import Any, cast
 from weakref import WeakKeyDictionary
 
@@ -11,27 +12,31 @@ from torch import Tensor, nn
 
 LARGEST = 16.0  # of the gradient that goes in: far below the 65,504 of float16, as sums of it come out
 
-Run = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
-"""From embeddings (B, T, D), h and c (1, B, H) to outputs (B, T, H), h and c."""
+Run = Callable[..., tuple[Tensor, Tensor, Tensor]]
+"""From embeddings (B, T, D), and h and c (1, B, H) if they are not zero, to outputs (B, T, H), h and c."""
+Pick = Callable[[Tensor], Tensor]
+"""From outputs (B, T, H) to those that are wanted."""
 
 
 def read_in_range(
-    lstm: nn.LSTM, embedded: Tensor, state: tuple[Tensor, Tensor] | None = None, run: Run | None = None
+    lstm: nn.LSTM,
+    embedded: Tensor,
+    state: tuple[Tensor, Tensor] | None = None,
+    pick: Pick | None = None,
+    run: Run | None = None,
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     """`lstm(embedded, state)`: outputs (B, T, H) and the state after them, through which no gradient flows.
 
     Under autocast an LSTM learns in float16, and so does the gradient on its way back: that of a mean over
     some thousand words is below what float16 can tell from zero. It is scaled before it goes in and scaled
-    back when it comes out, by a power of two, which changes no digit. run: what to call instead of the
-    LSTM, if it was captured.
+    back when it comes out, by a power of two, which changes no digit. pick: which outputs are wanted, if
+    not all. run: what to call instead of the LSTM, if it was captured.
     """
     if not (torch.is_grad_enabled() and torch.is_autocast_enabled(embedded.device.type)):
         outputs, after = lstm(embedded, state)
-        return outputs, after
-    h = embedded.new_zeros(1, len(embedded), lstm.hidden_size) if state is None else state[0]
-    c = h if state is None else state[1]
+        return outputs if pick is None else pick(outputs), after
     twin = twin_of(lstm)
-    inputs = (run or Forward(lstm, twin), twin, embedded, h, c, *lstm.parameters())
+    inputs = (run or Forward(lstm, twin), pick, twin, embedded, state or (), *lstm.parameters())
     outputs, h, c = InRange.apply(*inputs)  # type: ignore[no-untyped-call]
     return outputs, (h, c)
 
@@ -56,13 +61,14 @@ class Forward(nn.Module):
         self.twin = twin
         self.weights = list(lstm.parameters())  # a list hides them: only the twin's get a gradient here
 
-    def forward(self, embedded: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(self, embedded: Tensor, *state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Outputs (B, T, H) and the state after them, a constant."""
         targets = [weight.data for weight in self.twin.parameters()]  # subtle: the same values, if read twice
         torch._foreach_copy_(targets, [weight.detach() for weight in self.weights])
         dtype = targets[0].dtype
         with torch.autocast(embedded.device.type, enabled=False):
-            outputs, (h, c) = self.twin(embedded.to(dtype), (h.to(dtype), c.to(dtype)))
+            start = tuple(one.to(dtype) for one in state)
+            outputs, (h, c) = self.twin(embedded.to(dtype), start or None)
         return outputs, h.detach(), c.detach()
 
 
@@ -81,27 +87,31 @@ class InRange(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, run: Run, twin: nn.Module, embedded: Tensor, h: Tensor, c: Tensor, *weights: Tensor
+        ctx: Any,
+        run: Run,
+        pick: Pick | None,
+        twin: nn.Module,
+        embedded: Tensor,
+        state: tuple[Tensor, ...],
+        *weights: Tensor,
     ) -> Any:
         ctx.read = embedded.detach().requires_grad_()
         with torch.enable_grad():
-            ctx.outputs, h, c = run(ctx.read, h, c)
-        ctx.twins = list(twin.parameters())
-        ctx.types = [weight.dtype for weight in weights]
+            outputs, h, c = run(ctx.read, *state)
+            ctx.outputs = outputs if pick is None else pick(outputs)
+        ctx.types = [weight.dtype if weight.requires_grad else None for weight in weights]
+        ctx.twins = list(compress(twin.parameters(), ctx.types))
         ctx.mark_non_differentiable(h, c)
         return ctx.outputs.detach().to(embedded.dtype), h, c  # subtle: a gradient has the type of its output
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
-        scale = power_of_two(LARGEST / gradient.abs().max())
+        scale = power_of_two(LARGEST / torch.linalg.vector_norm(gradient, torch.inf))
         given = (gradient * scale).to(ctx.outputs.dtype)
         read, *found = torch.autograd.grad(ctx.outputs, [ctx.read, *ctx.twins], given, retain_graph=True)
-        found = [one.to(dtype) for one, dtype in zip(found, ctx.types, strict=True)]
-        return None, None, *_times([read], 1.0 / scale), None, None, *_times(found, 1.0 / scale)
-
-
-def _times(tensors: list[Tensor], factor: Tensor) -> tuple[Tensor, ...]:
-    return torch._foreach_mul(tensors, factor)
+        found = [one.to(dtype) for one, dtype in zip(found, filter(None, ctx.types), strict=True)]
+        left = iter(torch._foreach_mul([read, *found], 1.0 / scale))
+        return None, None, None, next(left), None, *(dtype and next(left) for dtype in ctx.types)
 
 
 def power_of_two(number: Tensor) -> Tensor:

@@ -64,7 +64,7 @@ class Reader(nn.Module):
             runs = self.captured[1]
         for layer, lstm in enumerate(self.lstms):
             h, c = state[layer, 0][None], state[layer, 1][None]
-            read, (h, c) = read_in_range(cast(nn.LSTM, lstm), read, (h, c), runs[layer])
+            read, (h, c) = read_in_range(cast(nn.LSTM, lstm), read, (h, c), run=runs[layer])
             if len(self.projections):
                 read = self.projections[layer](read)
             outputs.append(read)

@@ -66,9 +66,8 @@ class LSTMExpert(Expert):
 
         An LSTM reads forward, so what is behind a document's last word cannot touch its state there.
         """
-        states, _ = read_in_range(self.lstm, embedded)  # (B, T, H)
-        last = torch.arange(len(lengths), device=lengths.device)
-        h_T = states[last, lengths - 1]  # (B, H)
+        row = torch.arange(len(lengths), device=lengths.device)
+        h_T, _ = read_in_range(self.lstm, embedded, pick=lambda states: states[row, lengths - 1])  # (B, H)
         # subtle: in bfloat16 two nearly equal documents often have the very same logits, and VAT is blind
         with torch.autocast(h_T.device.type, enabled=False):
             s = functional.relu(self.hidden(h_T.to(self.hidden.weight.dtype)))  # (B, M)

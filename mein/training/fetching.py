@@ -66,7 +66,8 @@ class SideStream:
         event.record()
         self.kept.append((batch, event))
         while self.kept and (len(self.kept) > MOST_KEPT or self.kept[0][1].query()):
-            self.kept.popleft()[1].synchronize()
+            self.kept[0][1].synchronize()  # subtle: first; once let go, its memory is the next batch's
+            self.kept.popleft()
 
 
 @cache

@@ -1,6 +1,7 @@
 """What labelled batches are punished for: -log p(y | X), and what perturbations add to it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -167,7 +168,9 @@ def _virtual(
     with torch.no_grad():
         z = logits_of(others)
     noise = randomness.generator("noise", device, share)
-    pushed = others + _push(expert, logits_of, others, z, batch, objective, noise)
+    with _constant(expert):
+        push = _push(expert, logits_of, others, z, batch, objective, noise)
+    pushed = others + push
     if expert.drops_out_inside:
         z_s = _logits(expert, gates, embedded, labelled.batch.lengths, labelled.alpha, dropout)
         return labelled.loss(z_s) + divergence(z, logits_of(pushed)).mean() * part
@@ -195,6 +198,19 @@ def _unlabelled(
         return batch, alpha, None
     rows = to_device(share.rows, device)
     return _taken(batch, rows), alpha[:, rows], share
+
+
+@contextmanager
+def _constant(expert: Expert) -> Iterator[None]:
+    """Spare the way back to an expert's parameters, whose gradient is not asked for."""
+    trained = [parameter for parameter in expert.parameters() if parameter.requires_grad]
+    for parameter in trained:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in trained:
+            parameter.requires_grad_(True)
 
 
 def _push(
