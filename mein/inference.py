@@ -45,7 +45,7 @@ def device_of(network: nn.Module) -> torch.device:
 
 
 def fast_precision(device: torch.device) -> AbstractContextManager[object]:
-    """bfloat16 matrix products on a GPU; float32 on a CPU, where bfloat16 may not even run."""
+    """bfloat16 matrix products on a GPU, float16 in LSTMs; float32 on a CPU, where they may not even run."""
     return torch.autocast("cuda", torch.bfloat16) if device.type == "cuda" else nullcontext()
 
 
