@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from mein.bench.figures import read_figures
 from mein.errors import InputError
@@ -10,6 +11,7 @@ from mein.errors import InputError
 CORPORA = (1_000_000, 100_000_000, 10_000_000_000)
 STEPS = ("encode", "label", "imitate")
 HOURS = 24.0  # in which a corpus is to be done
+LINK = 12.5e9  # bytes a second of a network of 100 gigabit
 PRICES = {"core": 0.05, "GPU": 4.0, "gigabyte": 0.02}  # $ an hour, an hour, a month; put your own
 HEAD = """# What scale costs
 
@@ -27,6 +29,8 @@ class Measured:
     rates: dict[str, float]
     units: dict[str, str]
     bytes_per_document: dict[str, float]
+    wire: str
+    """What travels, and where that is the limit."""
 
 
 def costs_page(results: Path) -> str:
@@ -55,7 +59,8 @@ def _of_cores(path: Path) -> Measured | None:
         f"Short documents, {tokens['pieces'] / largest['documents']:.0f} pieces each, small networks, "
         f"CPU cores ({largest['documents']:,} documents, {workers} processes)"
     )
-    return Measured(title, rates, dict.fromkeys(STEPS, "core"), largest["bytes_per_document"])
+    sizes = largest["bytes_per_document"]
+    return Measured(title, rates, dict.fromkeys(STEPS, "core"), sizes, _documents_on_the_wire(sizes))
 
 
 def _of_gpu(path: Path) -> Measured | None:
@@ -71,7 +76,31 @@ def _of_gpu(path: Path) -> Measured | None:
     }
     title = f"Reviews of {figures['pieces'] / documents:.0f} pieces, the paper's sizes, {figures['device']}"
     units = {"encode": "core", "label": "GPU", "imitate": "GPU"}
-    return Measured(title, rates, units, figures["bytes_per_document"])
+    sizes = figures["bytes_per_document"]
+    wire = f"{_documents_on_the_wire(sizes)} {_gradients_on_the_wire(figures, rates['imitate'])}"
+    return Measured(title, rates, units, sizes, wire)
+
+
+def _documents_on_the_wire(sizes: dict[str, float]) -> str:
+    encoded, labels = f"{sizes['encoded']:,.0f} bytes", f"{sizes['labels']:,.0f}"
+    return (
+        f"On the wire, a document: its raw text from the process that reads to one that encodes, and "
+        f"{encoded} to the store; {encoded} to one that labels, and {labels} back; {encoded} to each process "
+        "that trains, once an epoch."
+    )
+
+
+def _gradients_on_the_wire(figures: dict[str, Any], rate: float) -> str:
+    """Each process sends the sum of gradients and gets it, once a step, however many they are."""
+    documents = figures["step"]["pieces"] / figures["pieces"] * figures["documents"]
+    gradients = figures["step"]["gradient_bytes"]
+    limit = documents * LINK / (2 * gradients)
+    return (
+        f"Imitators that share each step also exchange at most {gradients / 1e6:,.0f} MB of gradients a step "
+        f"of {documents:,.0f} documents: a network of 100 gigabit a second is full at {limit:,.0f} documents "
+        f"a second, {limit / rate:.1f} times the rate of one GPU. Beyond that the network is the bottleneck: "
+        "raise imitator_training.batch_tokens."
+    )
 
 
 def _section(measured: Measured) -> str:
@@ -97,7 +126,7 @@ def _section(measured: Measured) -> str:
         f"epoch of imitators, ${PRICES['core']} a core-hour, ${PRICES['GPU']} a GPU-hour and "
         f"${PRICES['gigabyte']} a gigabyte and month:"
     )
-    return "\n\n".join([f"## {measured.title}", about, "\n".join(lines)])
+    return "\n\n".join([f"## {measured.title}", about, "\n".join(lines), measured.wire])
 
 
 def _row(measured: Measured, documents: int) -> list[str]:

@@ -25,7 +25,7 @@ from mein.text.store import Store
 from mein.text.writing import write_store
 from mein.training.folder import RunFolder
 from mein.training.loop import Runtime
-from mein.training.stages import train_imitators
+from mein.training.stages import suited, train_imitators
 
 
 def bench_pipeline(
@@ -45,10 +45,12 @@ def bench_pipeline(
         with _timed("labelling", seconds, device):
             label_documents(model.expert, [store], model.labels.classes, "bench", reporter)
         imitators = new_imitators(folder, config, device)
+        gradient_bytes = sum(p.numel() * p.element_size() for p in imitators.parameters())
         held_out = Store.open(folder / "encoded/held_out")
         with _timed("imitators", seconds, device):
             outcome = train_imitators(imitators, store, held_out, training, runtime, config.seed)
         pieces = store.manifest.pieces
+        step_pieces = suited(training, store).batch_tokens
         sizes = _sizes(Path(name) / "unlabeled")
         processes = min(_workers(config), store.shard_count)
     total = sum(seconds.values())
@@ -60,6 +62,7 @@ def bench_pipeline(
         "epochs": epochs,
         "encoding_processes": processes,
         "bytes_per_document": {kind: size / len(store) for kind, size in sizes.items()},
+        "step": {"pieces": step_pieces, "gradient_bytes": gradient_bytes},
         "held_out": outcome.score,
         "seconds": seconds | {"total": total},
         "share": {step: value / total for step, value in seconds.items()},
