@@ -13,6 +13,7 @@ from ray.cluster_utils import Cluster
 
 from mein.engines.ray_cluster import QUIET
 from mein.engines.ray_encode import encode_shard
+from mein.engines.ray_label import label_shard
 from mein.text.manifest import Shard
 
 MEMORY = 100_000_000  # bytes of each node's object store
@@ -92,3 +93,9 @@ def encode_slowly(*job: Any) -> Shard:
     """What encodes a shard on Ray, slowly enough to be met at work."""
     time.sleep(0.05)
     return encode_shard(*job)
+
+
+def label_slowly(*job: Any) -> int:
+    """What labels a shard on Ray, as slowly."""
+    time.sleep(0.05)
+    return label_shard(*job)

@@ -37,6 +37,8 @@ def test_imitators_are_measured_for_every_set_of_windows() -> None:
         rates = {name: rate["median"] for name, rate in row["tokens_per_second"].items()}
         assert row["ratio"]["median"] == pytest.approx(rates["ours 256"] / rates["plain float32"])
     assert 0.0 < found["floor"][256]["share_reached"] < 1.0
+    alpha = {name: rate["median"] for name, rate in found["alpha"].items()}
+    assert alpha["ratio"] == pytest.approx(alpha["ours"] / alpha["plain float32"])
 
 
 def test_the_floor_by_hand() -> None:

@@ -24,15 +24,10 @@ from mein.text.ragged import Ragged, ragged
 from mein.text.store import Store
 from mein.training.draws import UnlabeledBatches
 from mein.training.folder import RunFolder
+from mein.training.labelled import Labelled, Randomness
 from mein.training.loop import OptimizationConfig, Runtime, train
 from mein.training.neighbors import neighbors_of_epochs, room_for_neighbors
-from mein.training.objectives import (
-    Labelled,
-    Objective,
-    Randomness,
-    objective_loss,
-    push_norm,
-)
+from mein.training.objectives import Objective, objective_loss, push_norm
 from mein.training.standing import Stage
 
 CPU = torch.device("cpu")

@@ -327,6 +327,7 @@ def test_a_gpu_tabulates_alpha() -> None:
     imitators = build(pieces=1_000, **CASES["powers of two"])
     batch = pack(many_documents(), imitators.gap)
     truth = average_windows(imitators(batch.pieces), batch.document, batch.lengths).detach()
-    given = (tensor.cuda() for tensor in (batch.pieces, batch.document, batch.lengths))
-    found = Tabulated(imitators.float().cuda()).alpha(*given)
+    given = [tensor.cuda() for tensor in (batch.pieces, batch.document, batch.lengths)]
+    found, again = (Tabulated(imitators.float().cuda()).alpha(*given) for _ in range(2))
+    assert torch.equal(found, again)
     torch.testing.assert_close(found.double().cpu(), truth, rtol=0, atol=1e-5)

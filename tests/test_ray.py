@@ -10,9 +10,9 @@ from unittest.mock import patch
 import pytest
 
 from mein import steps
-from mein.engines import ray_encode
+from mein.engines import ray_encode, ray_label
 from tests import tiny
-from tests.ray_clusters import encode_slowly, kill_worker, meanwhile, small_cluster
+from tests.ray_clusters import encode_slowly, kill_worker, label_slowly, meanwhile, small_cluster
 from tests.shell import mein, refuses
 from tests.stepping import LEFT, content, make_stores, probabilities
 
@@ -46,6 +46,7 @@ def test_a_worker_lost_in_encoding_and_in_labelling_leaves_no_trace(
     store = tmp_path / "store"
     monkeypatch.chdir(home)  # workers must find relative paths as well
     monkeypatch.setattr(ray_encode, "encode_shard", encode_slowly)
+    monkeypatch.setattr(ray_label, "label_shard", label_slowly)
 
     def lose(pattern: str, title: str) -> bool:
         return any(store.glob(pattern)) and kill_worker(cluster, title)
@@ -58,7 +59,7 @@ def test_a_worker_lost_in_encoding_and_in_labelling_leaves_no_trace(
     told = (store / "store.json").read_text(encoding="utf-8")
     (store / "store.json").write_text(told.replace("raw.csv", str(home / "raw.csv")), encoding="utf-8")
     assert content(store) == content(home / "encoded")
-    with meanwhile(lambda: lose("*.parquet", "ray::MapBatches(_")) as deaths:
+    with meanwhile(lambda: lose("*.parquet", "ray::label_slowly")) as deaths:
         answer = mein("label", store, "--by", "run", *on_ray)
     assert (answer.code, answer.err) == (0, ""), answer
     assert len(deaths) == 1, "nobody was lost"

@@ -17,9 +17,9 @@ import pandas as pd
 import pytest
 
 from mein import steps
-from mein.engines import ray_encode
+from mein.engines import ray_encode, ray_label
 from mein.training.checkpoint import load_tensors
-from tests.ray_clusters import encode_slowly, kill_node, kill_worker, meanwhile, small_cluster
+from tests.ray_clusters import encode_slowly, kill_node, kill_worker, label_slowly, meanwhile, small_cluster
 from tests.shell import ROOT, mein
 from tests.stepping import LEFT, content, make_stores, probabilities
 from tests.tiny import SETTINGS
@@ -32,7 +32,7 @@ pytestmark = [
 ]
 SHARD = 2
 STEPS = ("encode", "label", "train")
-TITLES = {"encode": "ray::encode_slowly", "label": "ray::MapBatches(_", "train": "ray::RayTrainWorker"}
+TITLES = {"encode": "ray::encode_slowly", "label": "ray::label_slowly", "train": "ray::RayTrainWorker"}
 ARTEFACTS = ("expert", "imitators", "closed", "random", "mixture")
 
 
@@ -105,6 +105,7 @@ def test_a_loss_changes_nothing(
     victim: str,
 ) -> None:
     monkeypatch.setattr(ray_encode, "encode_shard", encode_slowly)
+    monkeypatch.setattr(ray_label, "label_shard", label_slowly)
 
     def lose() -> bool:
         return kill_worker(cluster, TITLES[step]) if victim == "worker" else kill_node(cluster, TITLES[step])
@@ -123,7 +124,8 @@ def test_a_command_that_was_killed_goes_on(home: Path, cluster: Any, tmp_path: P
     out, deaths = tmp_path / "out", 0
     code = (
         f"import mein.steps as s; s.SHARD_DOCUMENTS = {SHARD}\n"
-        "import mein.engines.ray_encode as e, tests.ray_clusters as t; e.encode_shard = t.encode_slowly\n"
+        "import mein.engines.ray_encode as e, mein.engines.ray_label as l, tests.ray_clusters as t\n"
+        "e.encode_shard, l.label_shard = t.encode_slowly, t.label_slowly\n"
         "from mein.cli import main; main()"
     )
     for seed in range(2):
@@ -141,7 +143,7 @@ def test_a_command_that_was_killed_goes_on(home: Path, cluster: Any, tmp_path: P
     assert answer.code == 0, answer
     is_the_same(home, out, step)
     rewritten = [file.name for file, time_ in before.items() if file.stat().st_mtime_ns != time_]
-    assert len(rewritten) <= 3, rewritten  # by actors of the dead command, which outlive it a moment
+    assert len(rewritten) <= 3, rewritten  # by tasks of the dead command, which outlive it a moment
 
 
 def test_a_grid_gives_the_same_runs_as_without_ray(home: Path, cluster: Any, tmp_path: Path) -> None:

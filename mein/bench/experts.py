@@ -20,8 +20,9 @@ from mein.inference import expert_logits
 from mein.text.batches import WordBatch, pad_words
 from mein.text.ragged import Ragged, offsets_of
 from mein.training.fetching import fetched
+from mein.training.labelled import Labelled, Randomness
 from mein.training.loop import OptimizationConfig, take_step
-from mein.training.objectives import Labelled, Objective, Randomness, objective_loss
+from mein.training.objectives import Objective, objective_loss
 from mein.training.standing import Stage, Standing
 
 TRAININGS = ("plain", "adv", "vat")

@@ -11,8 +11,9 @@ from mein.bench.encode import spread
 from mein.bench.experts import BATCHES, Sizes, batch_of, device_name, our_step, timed
 from mein.bench.hardware import hardware
 from mein.imitators.projected import projected_loss
-from mein.imitators.reference import Imitators, ImitatorsConfig, imitation_loss
-from mein.text.batches import PieceBatch, pack_pieces
+from mein.imitators.reference import Imitators, ImitatorsConfig, average_windows, imitation_loss
+from mein.inference import Evidence
+from mein.text.batches import PieceBatch, by_tokens, pack_pieces
 from mein.text.ragged import Ragged, offsets_of
 
 VOCABULARY = 20_000
@@ -45,6 +46,7 @@ def bench_imitators(
         figures["rows"].append(
             {"windows": windows, "paper": PAPER.get(windows), "tokens_per_second": row, "ratio": ratio}
         )
+    figures["alpha"] = alpha_rates(device, budgets[-1], repeats, config)
     figures["experts"] = _experts(device, repeats)
     figures["floor"] = {tokens: floor(config, device, tokens) for tokens in budgets}
     figures["bandwidth"] = bandwidth(device, repeats)
@@ -90,6 +92,28 @@ def plain_step(
     return step
 
 
+def alpha_rates(device: torch.device, tokens: int, repeats: int, config: ImitatorsConfig) -> dict[str, Any]:
+    """Pieces a second from documents in memory to alpha in memory: ours beside plain modules."""
+    imitators = _imitators(config, device)
+    pieces, _ = _documents(tokens, 0)
+    evidence = Evidence(imitators, 2)
+
+    @torch.no_grad()
+    def plain(number: int) -> None:
+        for rows in by_tokens(pieces.lengths, np.arange(len(pieces)), PLAIN_TOKENS, None):
+            batch = pack_pieces(pieces.take(rows), imitators.gap, device)
+            average_windows(imitators(batch.pieces), batch.document, batch.lengths).cpu()
+
+    def ours(number: int) -> None:
+        evidence.alpha(pieces)
+
+    steps: dict[str, tuple[int, Callable[[int], None]]]
+    steps = {"plain float32": (tokens, plain), "ours": (tokens, ours)}
+    rates = _in_turns(steps, device, repeats, warm=1, count=1)
+    ratio = spread([fast / slow for fast, slow in zip(rates["ours"], rates["plain float32"], strict=True)])
+    return {**{name: spread(values) for name, values in rates.items()}, "ratio": ratio}
+
+
 def floor(config: ImitatorsConfig, device: torch.device, tokens: int) -> dict[str, float]:
     """What a token costs at least: bytes that must move, and operations, for the windows of a config.
 
@@ -125,14 +149,19 @@ def bandwidth(device: torch.device, repeats: int) -> dict[str, float]:
 
 
 def _in_turns(
-    steps: dict[str, tuple[int, Callable[[int], None]]], device: torch.device, repeats: int
+    steps: dict[str, tuple[int, Callable[[int], None]]],
+    device: torch.device,
+    repeats: int,
+    warm: int = 2,
+    count: int | None = None,
 ) -> dict[str, list[float]]:
+    """Rates by turns, of `count` steps each; none: ten on a GPU."""
     rates: dict[str, list[float]] = {name: [] for name in steps}
+    count = count or (10 if device.type == "cuda" else 1)
     for _, step in steps.values():
-        timed(step, 2, device)
+        timed(step, warm, device)
     for _ in range(repeats):
         for name, (tokens, step) in steps.items():
-            count = 10 if device.type == "cuda" else 1
             rates[name].append(count * tokens / timed(step, count, device))
     return rates
 
@@ -159,11 +188,17 @@ def _imitators(config: ImitatorsConfig, device: torch.device) -> Imitators:
 
 
 def _batch(tokens: int, gap: int, device: torch.device, number: int) -> tuple[PieceBatch, Tensor]:
-    """Documents whose pieces are as frequent as those of film reviews: 18,500 distinct of 262,144."""
+    """Documents on a device, and the expert's word on them."""
+    pieces, p = _documents(tokens, number)
+    probs = torch.from_numpy(np.stack([p, 1.0 - p], axis=1)).to(device)
+    return pack_pieces(pieces, gap, device), probs
+
+
+def _documents(tokens: int, number: int) -> tuple[Ragged, np.ndarray]:
+    """Documents whose pieces are as frequent as those of film reviews: 18,500 distinct of 262,144; p (n,)."""
     random = np.random.default_rng(number)
     shares = 1.0 / (np.arange(1, VOCABULARY) + 2.7)
     values = random.choice(VOCABULARY - 1, tokens, p=shares / shares.sum()) + 1
     documents = max(1, tokens // LENGTH)
     pieces = Ragged(values.astype(np.int32), offsets_of(np.full(documents, tokens // documents)))
-    p = torch.from_numpy(random.random(documents, dtype=np.float32)).to(device)
-    return pack_pieces(pieces, gap, device), torch.stack([p, 1.0 - p], dim=1)
+    return pieces, random.random(documents, dtype=np.float32)

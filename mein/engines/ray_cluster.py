@@ -81,18 +81,6 @@ def _load(modules: Sequence[str]) -> None:
         import_module(module)
 
 
-def quiet_data() -> Any:
-    """Ray Data, which leaves the terminal to us: no bars, no logs, errors as they are."""
-    with as_extra():
-        import ray.data
-    context = ray.data.DataContext.get_current()
-    context.raise_original_map_exception = True  # else its class is lost
-    context.enable_progress_bars = False
-    context.print_on_execution_start = False
-    logging.getLogger("ray.data").setLevel(logging.CRITICAL)
-    return ray.data
-
-
 @contextmanager
 def told() -> Iterator[None]:
     """Our own errors, as they were raised on the cluster; one sentence for Ray's."""
@@ -173,13 +161,12 @@ def _unreachable(address: str, problem: Exception) -> InputError:
 def _first_of_ours(problem: BaseException | None) -> MeinError | None:
     """The error of ours among the causes of one that came from the cluster.
 
-    Subtle: Ray may give it back as a class of its own that is also ours, and whose text is a traceback;
-    Ray Data adds lines of advice to our one.
+    Subtle: Ray may give it back as a class of its own that is also ours, and whose text is a traceback.
     """
     while problem is not None:
         cause = getattr(problem, "cause", None)
         if isinstance(problem, MeinError) and cause is None:
-            return type(problem)(str(problem).split("\n", 1)[0])
+            return problem
         problem = problem.__cause__ if cause is None else cause
     return None
 

@@ -96,11 +96,21 @@ def average_windows(window_log_probs: Tensor, document: Tensor, lengths: Tensor)
     top = window_log_probs.new_full((I, B + 1, Y), -torch.inf)
     top = top.scatter_reduce(1, rows, window_log_probs.detach(), "amax")
     shifted = torch.exp(window_log_probs - top.gather(1, rows))
-    total = window_log_probs.new_zeros(I, B + 1, Y).index_add(1, document, shifted)
+    total = _sum_by_document(shifted, document, B)
     J = lengths.to(window_log_probs.dtype)[None, :, None]
     alpha = torch.log(total[:, :B]) + top[:, :B] - torch.log(J)  # Eq. 7
     uniform = torch.full_like(alpha, -torch.log(torch.tensor(float(Y))).item())
     return torch.where(lengths[None, :, None] > 0, alpha, uniform)
+
+
+def _sum_by_document(values: Tensor, document: Tensor, B: int) -> Tensor:
+    """The sums (I, B + 1, Y) of values (I, S, Y) over each document's positions, the same bits each time."""
+    I, _, Y = values.shape
+    if not values.is_cuda:
+        return values.new_zeros(I, B + 1, Y).index_add(1, document, values)
+    # subtle: on a GPU index_add adds in any order; this one sorts first
+    zeros = values.new_zeros(B + 1, I, Y)
+    return zeros.index_put((document,), values.transpose(0, 1), accumulate=True).transpose(0, 1)
 
 
 def imitation_loss(expert_probs: Tensor, window_log_probs: Tensor, document: Tensor) -> Tensor:

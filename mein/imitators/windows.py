@@ -15,6 +15,9 @@ from mein.imitators.reference import Imitators
 from mein.imitators.stream import Segment, Stream
 
 TILE_BYTES = 2**23  # of rows o_j at a time on a CPU, 4,096 positions of 512 channels: its cache holds them
+TILE_POSITIONS = (
+    2**12
+)  # on a CPU at most: of narrow rows more would fit, but sums would be long and lose digits
 GPU_TILE_BYTES = 2**28
 
 
@@ -53,7 +56,7 @@ def window_log_probs(P: Tensor, output: nn.Linear, c: int, slope: float, rows: T
     """log p_ij (S, Y) of one imitator; rows (S + 2 gap,): where each position's piece is in P."""
     S = len(rows) - 2 * gap
     found = [output.bias.new_zeros(0, output.out_features)]
-    for start, stop in _tiles(S, P):
+    for start, stop in _tiles(S, P, output.out_features):
         o = functional.leaky_relu_(_gather(P, c, rows, gap, start, stop), slope)
         found.append(functional.log_softmax(output(o), dim=-1))  # Eq. 8
     return torch.cat(found)
@@ -87,7 +90,7 @@ def window_gradients(
         ends = stream.gap + c  # zero rows there: what lies beyond belongs to the next segment
         do = room[: segment.size + 2 * ends]
         do[:ends] = do[ends + segment.size :] = 0.0
-        for start, stop in _tiles(segment.size, P):
+        for start, stop in _tiles(segment.size, P, len(b)):
             here = slice(segment.begin + start, segment.begin + stop)
             o = functional.leaky_relu_(_gather(P, c, stream.rows, stream.gap, here.start, here.stop), slope)
             p = targets[document[here]]  # (T, Y)
@@ -105,10 +108,10 @@ def window_gradients(
     return total
 
 
-def _tiles(size: int, P: Tensor) -> Iterator[tuple[int, int]]:
-    """Cut positions so that the rows o_j of each tile fit where they are used again soon."""
-    tile_bytes = GPU_TILE_BYTES if P.is_cuda else TILE_BYTES
-    tile = max(1, tile_bytes // (P.shape[1] * P.element_size()))
+def _tiles(size: int, P: Tensor, Y: int) -> Iterator[tuple[int, int]]:
+    """Cut positions so that the rows o_j of each tile, and its logits, fit where they are used again soon."""
+    tile_bytes, most = (GPU_TILE_BYTES, size) if P.is_cuda else (TILE_BYTES, TILE_POSITIONS)
+    tile = max(1, min(most, tile_bytes // (max(P.shape[1], Y) * P.element_size())))
     for start in range(0, size, tile):
         yield start, min(start + tile, size)
 

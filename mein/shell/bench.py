@@ -88,6 +88,9 @@ def run_imitators(device: str, tokens: list[int] | None, sizes: int, repeats: in
         shown = (f"{rates[name]['median']:,.0f}" for name in names)
         paper = "" if row["paper"] is None else f"{row['paper']:,}"
         table.add_row(", ".join(map(str, row["windows"])), *shown, f"{row['ratio']['median']:.1f}", paper)
+    alpha = figures["alpha"]
+    shown = (f"{alpha[name]['median']:,.0f}" for name in ("ours", "plain float32"))
+    table.add_row("alpha alone", *[""] * (len(tokens) - 1), *shown, f"{alpha['ratio']['median']:.1f}", "")
     for name, rate in figures["experts"].items():
         table.add_row(f"expert, {name}", f"{rate['median']:,.0f}", *[""] * (len(tokens) + 2))
     _deliver(figures, out, table)

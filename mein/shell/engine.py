@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # what a command imports while the engine starts
 ENGINES = ("processes", "ray")
 Engine = tuple[str, str | None]  # its name, and the address of its cluster
 HERE: Engine = ("processes", None)
-WARM = {"encode": ["mein.engines.ray_encode"], "label": ["ray.data", "mein.engines.ray_label"]}
+WARM = {"encode": ["mein.engines.ray_encode"], "label": ["mein.engines.ray_label"]}
 """What a process of Ray imports for a step."""
 
 

@@ -10,7 +10,7 @@ from torch import Generator, Tensor
 from torch.nn import functional
 
 from mein.experts.base import Expert
-from mein.experts.embedding import PartGenerator, drawn_like
+from mein.experts.embedding import drawn_like
 from mein.experts.perturb import (
     LogitsOf,
     PerturbationConfig,
@@ -22,10 +22,10 @@ from mein.experts.perturb import (
     word_push,
 )
 from mein.inference import device_of, fast_precision
-from mein.mixture import mix, supervised_loss
-from mein.seeds import derive_seed
+from mein.mixture import mix
 from mein.text.batches import WordBatch, pad_words, to_device
 from mein.text.ragged import Ragged
+from mein.training.labelled import Labelled, Randomness, taken
 from mein.training.neighbors import word_table
 from mein.training.shares import Share, own_share
 
@@ -52,57 +52,6 @@ class Objective:
     def adversarial_norm(self, step: int) -> float:
         """The norm of a push of adv at a step."""
         return self.epsilon * min(1.0, (step + 1) / (self.warm_up_steps + 1))
-
-
-@dataclass(frozen=True)
-class Randomness:
-    """The random streams of one step, by name: equal for the same step, whatever came before."""
-
-    seed: int
-    stage: str
-    step: int
-
-    def generator(self, name: str, device: torch.device, share: Share | None = None) -> Generator:
-        """A generator at the start of the stream, for a whole batch or a share of it."""
-        seed = derive_seed(self.seed, name, self.stage, self.step)
-        if share is None:
-            return Generator(device).manual_seed(seed)
-        return PartGenerator(device, share.rows.tolist(), share.of).manual_seed(seed)
-
-
-@dataclass(frozen=True)
-class Labelled:
-    """A labelled batch: what the expert reads, alpha (I, B, Y), a constant, labels and weights (B,).
-
-    Or a share of one, whose documents have `part` of the whole batch's weight.
-    """
-
-    batch: WordBatch
-    alpha: Tensor
-    labels: Tensor
-    weights: Tensor
-    share: Share | None = None
-    part: Tensor | float = 1.0
-
-    def shared(self) -> "Labelled":
-        """This process's share; itself where there is no other."""
-        share = own_share(self.batch.lengths.cpu().numpy())
-        if share is None:
-            return self
-        rows = to_device(share.rows, self.labels.device)
-        total = self.weights.sum().clamp_min(torch.finfo(self.weights.dtype).tiny)
-        part = self.weights[rows].sum() / total * float(share.counts)
-        batch = _taken(self.batch, rows)
-        return Labelled(batch, self.alpha[:, rows], self.labels[rows], self.weights[rows], share, part)
-
-    def loss(self, logits: Tensor) -> Tensor:
-        """L_s of logits (B, Y); of a share, its part of the whole batch's."""
-        return supervised_loss(logits, self.labels, self.weights) * self.part
-
-
-def _taken(batch: WordBatch, rows: Tensor) -> WordBatch:
-    """Some documents, padded as they were: what is drawn for them hangs on the longest of all."""
-    return WordBatch(batch.words[rows], batch.lengths[rows])
 
 
 def objective_loss(
@@ -169,19 +118,13 @@ def _virtual(
         z = logits_of(others)
     noise = randomness.generator("noise", device, share)
     with _constant(expert):
-        push = _push(expert, logits_of, others, z, batch, objective, noise)
-    pushed = others + push
+        pushed = others + _push(expert, logits_of, others, z, batch, objective, noise)
     if expert.drops_out_inside:
         z_s = _logits(expert, gates, embedded, labelled.batch.lengths, labelled.alpha, dropout)
         return labelled.loss(z_s) + divergence(z, logits_of(pushed)).mean() * part
-    both = _logits(
-        expert,
-        gates,
-        _stacked(embedded, pushed),
-        torch.cat([labelled.batch.lengths, batch.lengths]),
-        torch.cat([labelled.alpha, alpha], dim=1),
-        dropout,
-    )
+    lengths = torch.cat([labelled.batch.lengths, batch.lengths])
+    evidence = torch.cat([labelled.alpha, alpha], dim=1)
+    both = _logits(expert, gates, _stacked(embedded, pushed), lengths, evidence, dropout)
     B = len(labelled.labels)
     return labelled.loss(both[:B]) + divergence(z, both[B:]).mean() * part
 
@@ -197,7 +140,7 @@ def _unlabelled(
     if share is None:
         return batch, alpha, None
     rows = to_device(share.rows, device)
-    return _taken(batch, rows), alpha[:, rows], share
+    return taken(batch, rows), alpha[:, rows], share
 
 
 @contextmanager

@@ -20,8 +20,8 @@ from mein.inference import batch_tokens, device_of
 from mein.seeds import numpy_generator
 from mein.text.batches import by_tokens, pad_words, to_device
 from mein.text.ragged import Ragged
+from mein.training.labelled import Randomness
 from mein.training.loop import OptimizationConfig, Outcome, Runtime, train
-from mein.training.objectives import Randomness
 from mein.training.segments import mean_loss, segment_losses
 from mein.training.shares import Share, own_share
 from mein.training.standing import Stage

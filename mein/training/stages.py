@@ -22,10 +22,11 @@ from mein.seeds import numpy_generator
 from mein.text.batches import PieceBatch, bucketed, pad_words, to_device
 from mein.text.ragged import Ragged
 from mein.text.store import Store
+from mein.training.labelled import Labelled, Randomness
 from mein.training.loop import OptimizationConfig, Outcome, Runtime, train
 from mein.training.mixing import MixedShards
 from mein.training.neighbors import neighbors_of_epochs
-from mein.training.objectives import Labelled, Objective, Randomness, objective_loss
+from mein.training.objectives import Objective, objective_loss
 from mein.training.scores import imitation_scores, supervised_scores
 from mein.training.shares import own_windows, share_of, shared_logits
 from mein.training.standing import Stage
