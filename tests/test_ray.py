@@ -1,6 +1,7 @@
 """--engine ray: the same files as the plain steps write, whatever dies on the way."""
 
 import shutil
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -96,6 +97,16 @@ def test_what_ray_cannot_do_is_one_sentence(home: Path, cluster: Any) -> None:
         r"There is no Ray cluster at 127.0.0.1:9 \(.*\): check --address, or leave it out for a local one.",
         *(*label, "--engine", "ray", "--address", "127.0.0.1:9"),
     )
+    with (
+        socket.create_server(("127.0.0.1", 0)) as door,
+        patch("ray.init", side_effect=ConnectionError("no header")),
+    ):
+        address = f"127.0.0.1:{door.getsockname()[1]}"
+        refuses(
+            rf"What answers at {address} does not let us in \(no header\): check --address, and set "
+            r"RAY_AUTH_MODE=token if the cluster asks for a token \(`ray get-auth-token`\).",
+            *(*label, "--engine", "ray", "--address", address),
+        )
     with patch.dict(sys.modules, {"ray": None}):
         refuses(
             r"--engine ray needs the package ray \(.*\): pip install 'mein\[ray\]'", *label, "--engine", "ray"

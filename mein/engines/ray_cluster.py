@@ -44,7 +44,7 @@ def ray_cluster(address: str | None) -> Iterator[None]:
                 address, logging_level="error", log_to_driver=False, **(own if address == "local" else {})
             )
     except (ConnectionError, RuntimeError, ValueError) as problem:
-        raise _unreachable(address, problem) from problem
+        raise _closed(address, problem) from problem
     logging.getLogger("ray").setLevel(logging.CRITICAL)
     try:
         yield
@@ -149,9 +149,18 @@ def _refuse_unreachable(address: str) -> None:
         raise _unreachable(address, problem) from problem
 
 
-def _unreachable(address: str, problem: Exception) -> InputError:
+def _closed(address: str, problem: Exception) -> InputError:
     if address == "local":
         return InputError(f"Ray does not start on this machine ({_last_line(problem)}): see `ray status`.")
+    if address == "auto":
+        return _unreachable(address, problem)
+    return InputError(  # somebody answered when we knocked
+        f"What answers at {address} does not let us in ({_last_line(problem)}): check --address, "
+        "and set RAY_AUTH_MODE=token if the cluster asks for a token (`ray get-auth-token`)."
+    )
+
+
+def _unreachable(address: str, problem: Exception) -> InputError:
     return InputError(
         f"There is no Ray cluster at {address} ({_last_line(problem)}): check --address, "
         "or leave it out for a local one."
