@@ -45,12 +45,12 @@ _twins: WeakKeyDictionary[nn.LSTM, nn.LSTM] = WeakKeyDictionary()
 
 
 def twin_of(lstm: nn.LSTM) -> nn.LSTM:
-    """The same network in float16, made once: its weights lie in one piece, as cuDNN wants them."""
-    if lstm not in _twins:
-        twin = copy.deepcopy(lstm).half().requires_grad_(True)
+    """The same network in float16, made once a device: its weights lie in one piece, as cuDNN wants them."""
+    twin = _twins.get(lstm)
+    if twin is None or next(twin.parameters()).device != next(lstm.parameters()).device:
+        twin = _twins[lstm] = copy.deepcopy(lstm).half().requires_grad_(True)
         twin.flatten_parameters()
-        _twins[lstm] = twin
-    return _twins[lstm]
+    return twin
 
 
 class Forward(nn.Module):
