@@ -109,7 +109,7 @@ def _ours(
     return {
         "seconds": seconds,
         "kl": timed.stage.score()["kl"],
-        "reached": curve[-1][1] <= goal,
+        "reached": bool(curve) and curve[-1][1] <= goal,
         "steps": timed.standing.step,
         "share_of_waiting": timed.waiting / seconds,
         "curve": curve,
