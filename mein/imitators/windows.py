@@ -15,9 +15,7 @@ from mein.imitators.reference import Imitators
 from mein.imitators.stream import Segment, Stream
 
 TILE_BYTES = 2**23  # of rows o_j at a time on a CPU, 4,096 positions of 512 channels: its cache holds them
-TILE_POSITIONS = (
-    2**12
-)  # on a CPU at most: of narrow rows more would fit, but sums would be long and lose digits
+TILE_POSITIONS = 2**12  # on a CPU at most: more narrow rows would fit, but long sums lose digits
 GPU_TILE_BYTES = 2**28
 
 
