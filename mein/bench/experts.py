@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from mein.bench.encode import spread
 from mein.bench.hardware import hardware
+from mein.experts.captured import Captures
 from mein.experts.config import ExpertConfig
 from mein.experts.embedding import WordEmbedding
 from mein.experts.lstm import LSTMExpert
@@ -23,6 +24,7 @@ from mein.training.fetching import fetched
 from mein.training.labelled import Labelled, Randomness
 from mein.training.loop import OptimizationConfig, take_step
 from mein.training.objectives import Objective, objective_loss
+from mein.training.shapes import shapes_read
 from mein.training.standing import Stage, Standing
 
 TRAININGS = ("plain", "adv", "vat")
@@ -80,6 +82,9 @@ def our_step(training: str, sizes: Sizes, batches: list[WordBatch]) -> Callable[
         return _documents(sizes, step % BATCHES), np.zeros((0, sizes.documents, 2), np.float32)
 
     objective = Objective(training, PerturbationConfig(), draw if training == "vat" else None)
+    if device.type == "cuda":
+        shapes = shapes_read(expert, objective, [sizes.tokens], sizes.documents, sizes.documents)
+        expert.captures = Captures(expert.lstm, shapes, has_state=False)
 
     def loss(batch: WordBatch, step: int) -> Tensor:
         labelled = Labelled(batch, alpha, labels, weights)

@@ -1,10 +1,9 @@
 """An LSTM on a GPU: in half precision, whose gradients would vanish without care."""
 
 import copy
-import warnings
 from collections.abc import Callable
 from itertools import compress
-from typing import Any, cast
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -16,6 +15,8 @@ Run = Callable[..., tuple[Tensor, Tensor, Tensor]]
 """From embeddings (B, T, D), and h and c (1, B, H) if they are not zero, to outputs (B, T, H), h and c."""
 Pick = Callable[[Tensor], Tensor]
 """From outputs (B, T, H) to those that are wanted."""
+Fit = Callable[[Tensor, bool], Run | None]
+"""A captured run for embeddings (B, T, D), with or without gradients of weights, if there is one."""
 
 
 def read_in_range(
@@ -23,20 +24,24 @@ def read_in_range(
     embedded: Tensor,
     state: tuple[Tensor, Tensor] | None = None,
     pick: Pick | None = None,
-    run: Run | None = None,
+    fit: Fit | None = None,
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     """`lstm(embedded, state)`: outputs (B, T, H) and the state after them, through which no gradient flows.
 
     Under autocast an LSTM learns in float16, and so does the gradient on its way back: that of a mean over
     some thousand words is below what float16 can tell from zero. It is scaled before it goes in and scaled
     back when it comes out, by a power of two, which changes no digit. pick: which outputs are wanted, if
-    not all. run: what to call instead of the LSTM, if it was captured.
+    not all. fit: what finds a run to call instead of the LSTM, if some were captured.
     """
-    if not (torch.is_grad_enabled() and torch.is_autocast_enabled(embedded.device.type)):
+    if not torch.is_autocast_enabled(embedded.device.type):
         outputs, after = lstm(embedded, state)
         return outputs if pick is None else pick(outputs), after
-    twin = twin_of(lstm)
-    inputs = (run or Forward(lstm, twin), pick, twin, embedded, state or (), *lstm.parameters())
+    learns = torch.is_grad_enabled() and any(weight.requires_grad for weight in lstm.parameters())
+    run = (fit and fit(embedded, learns)) or Forward(lstm, twin_of(lstm))
+    if not torch.is_grad_enabled():
+        outputs, h, c = run(embedded, *(state or ()))
+        return (outputs if pick is None else pick(outputs)).to(embedded.dtype), (h, c)
+    inputs = (run, pick, twin_of(lstm), embedded, state or (), *lstm.parameters())
     outputs, h, c = InRange.apply(*inputs)  # type: ignore[no-untyped-call]
     return outputs, (h, c)
 
@@ -48,8 +53,14 @@ def twin_of(lstm: nn.LSTM) -> nn.LSTM:
     """The same network in float16, made once a device: its weights lie in one piece, as cuDNN wants them."""
     twin = _twins.get(lstm)
     if twin is None or next(twin.parameters()).device != next(lstm.parameters()).device:
-        twin = _twins[lstm] = copy.deepcopy(lstm).half().requires_grad_(True)
-        twin.flatten_parameters()
+        twin = _twins[lstm] = new_twin(lstm)
+    return twin
+
+
+def new_twin(lstm: nn.LSTM) -> nn.LSTM:
+    """The same network in float16; its weights learn."""
+    twin = copy.deepcopy(lstm).half().requires_grad_(True)
+    twin.flatten_parameters()
     return twin
 
 
@@ -72,16 +83,6 @@ class Forward(nn.Module):
         return outputs, h.detach(), c.detach()
 
 
-def captured(lstm: nn.LSTM, documents: int, words: int) -> Run:
-    """An LSTM over batches of one shape as a CUDA graph: hundreds of launches become one."""
-    device = next(lstm.parameters()).device
-    embedded = torch.zeros(documents, words, lstm.input_size, device=device, requires_grad=True)
-    h = torch.zeros(1, documents, lstm.hidden_size, device=device)
-    forward = Forward(lstm, twin_of(lstm))
-    warnings.filterwarnings("ignore", "The AccumulateGrad node's stream")  # torch captures on its own one
-    return cast(Run, torch.cuda.make_graphed_callables(forward, (embedded, h, h.clone())))
-
-
 class InRange(torch.autograd.Function):
     """A network with a graph of its own, which is walked with the scaled gradient."""
 
@@ -95,7 +96,7 @@ class InRange(torch.autograd.Function):
         state: tuple[Tensor, ...],
         *weights: Tensor,
     ) -> Any:
-        ctx.read = embedded.detach().requires_grad_()
+        ctx.run, ctx.read = run, embedded.detach().requires_grad_()
         with torch.enable_grad():
             outputs, h, c = run(ctx.read, *state)
             ctx.outputs = outputs if pick is None else pick(outputs)

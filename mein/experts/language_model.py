@@ -1,6 +1,6 @@
 """Language models: what the text alone teaches the embeddings and the LSTM before any label."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import cast
 
@@ -8,8 +8,9 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
+from mein.experts.captured import Captures
 from mein.experts.embedding import WordEmbedding, drop_out
-from mein.experts.in_range import Run, captured, read_in_range
+from mein.experts.in_range import Fit, read_in_range
 
 CUTOFFS = (2_000, 10_000)  # words by frequency: the head, the middle, and the tail of the adaptive softmax
 FULL_SOFTMAX = 10_000  # with no more words than that nothing is gained by parting them
@@ -30,20 +31,19 @@ class Reader(nn.Module):
         self.projections = nn.ModuleList(nn.Linear(H, D) for _ in range(layers if is_projected else 0))
         for lstm in self.lstms:
             initialize_lstm(lstm)
-        self.captured: tuple[torch.Size, list[Run]] | None = None
-        """The shape of embeddings for which the LSTMs were captured, and what to call then."""
+        self.captures: list[Captures] = []
+        """Of each LSTM, while it learns on a GPU."""
 
     @contextmanager
     def capturing(self, documents: int, words: int) -> Iterator[None]:
         """On a GPU, read batches of this shape without a launch for each word."""
-        device = next(self.parameters()).device
-        if device.type == "cuda":
-            shape = torch.Size((documents, words))
-            self.captured = (shape, [captured(cast(nn.LSTM, lstm), documents, words) for lstm in self.lstms])
+        if next(self.parameters()).device.type == "cuda":
+            shape = (documents, words, True)
+            self.captures = [Captures(cast(nn.LSTM, lstm), [shape], has_state=True) for lstm in self.lstms]
         try:
             yield
         finally:
-            self.captured = None
+            self.captures = []
 
     @property
     def layers(self) -> int:
@@ -59,12 +59,10 @@ class Reader(nn.Module):
         """The outputs of each layer (B, T, H or D) over embeddings (B, T, D), and the state after them."""
         outputs, states = [], []
         read = embedded
-        runs: Sequence[Run | None] = [None] * self.layers
-        if self.captured is not None and self.captured[0] == embedded.shape[:2]:
-            runs = self.captured[1]
+        fits: list[Fit | None] = [captures.fit for captures in self.captures] or [None] * self.layers
         for layer, lstm in enumerate(self.lstms):
             h, c = state[layer, 0][None], state[layer, 1][None]
-            read, (h, c) = read_in_range(cast(nn.LSTM, lstm), read, (h, c), run=runs[layer])
+            read, (h, c) = read_in_range(cast(nn.LSTM, lstm), read, (h, c), fit=fits[layer])
             if len(self.projections):
                 read = self.projections[layer](read)
             outputs.append(read)

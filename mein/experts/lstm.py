@@ -1,12 +1,15 @@
 """The expert of the paper: an LSTM whose last state goes through an MLP (equations 1 and 2)."""
 
 import math
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
 from mein.experts.base import Expert
+from mein.experts.captured import Captures, Shape
 from mein.experts.config import ExpertConfig
 from mein.experts.elmo import ElmoFeatures
 from mein.experts.embedding import WordEmbedding, drop_out, next_generator
@@ -40,6 +43,7 @@ class LSTMExpert(Expert):
         self.lstm = nn.LSTM(D, config.hidden_dim, batch_first=True)
         self.hidden = nn.Linear(config.hidden_dim, config.mlp_dim)
         self.output = nn.Linear(config.mlp_dim, classes)
+        self.captures: Captures | None = None
         self._initialize()
 
     @torch.no_grad()
@@ -66,8 +70,9 @@ class LSTMExpert(Expert):
 
         An LSTM reads forward, so what is behind a document's last word cannot touch its state there.
         """
-        row = torch.arange(len(lengths), device=lengths.device)
-        h_T, _ = read_in_range(self.lstm, embedded, pick=lambda states: states[row, lengths - 1])  # (B, H)
+        last = (lengths - 1)[:, None, None].expand(-1, 1, self.lstm.hidden_size)
+        fit = None if self.captures is None else self.captures.fit
+        h_T, _ = read_in_range(self.lstm, embedded, pick=lambda h: h.gather(1, last)[:, 0], fit=fit)  # (B, H)
         # subtle: in bfloat16 two nearly equal documents often have the very same logits, and VAT is blind
         with torch.autocast(h_T.device.type, enabled=False):
             s = functional.relu(self.hidden(h_T.to(self.hidden.weight.dtype)))  # (B, M)
@@ -75,6 +80,16 @@ class LSTMExpert(Expert):
                 s = drop_out(s, self.mlp_dropout, next_generator(dropout))
             z: Tensor = self.output(s)  # Eq. 1
         return z
+
+    @contextmanager
+    def capturing(self, shapes: Callable[[], Iterable[Shape]]) -> Iterator[None]:
+        """On a GPU, read batches of these shapes with few launches."""
+        if self.lstm.weight_hh_l0.device.type == "cuda":
+            self.captures = Captures(self.lstm, shapes(), has_state=False)
+        try:
+            yield
+        finally:
+            self.captures = None
 
     @torch.no_grad()
     def take_over(self, model: LanguageModel) -> None:

@@ -85,10 +85,10 @@ def _adversarial(logits_of: LogitsOf, embedded: Tensor, labelled: Labelled, epsi
     clean = labelled.loss(logits_of(e))
     clean.backward(retain_graph=True)  # type: ignore[no-untyped-call]
     assert e.grad is not None
-    g = e.grad
+    clean, g = clean.detach(), e.grad  # subtle: the first reading must be let go before the second
     perturbed = labelled.loss(logits_of(embedded + scaled(g, epsilon)))
     carries_g = (embedded * g).sum()
-    return clean.detach() + perturbed + (carries_g - carries_g.detach())
+    return clean + perturbed + (carries_g - carries_g.detach())
 
 
 def _virtual(

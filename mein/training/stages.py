@@ -28,6 +28,7 @@ from mein.training.mixing import MixedShards
 from mein.training.neighbors import neighbors_of_epochs
 from mein.training.objectives import Objective, objective_loss
 from mein.training.scores import imitation_scores, supervised_scores
+from mein.training.shapes import made_ready
 from mein.training.shares import own_windows, share_of, shared_logits
 from mein.training.standing import Stage
 
@@ -174,13 +175,13 @@ def fine_tune(
     seed: int,
 ) -> Outcome:
     """Theta, Lambda = argmin L'_s: the third line. With no imitators it is the control "closed gates"."""
-    device = device_of(expert)
+    device, lengths = device_of(expert), train_part.words.lengths
     constants = (train_part.labels, train_part.weights, train_part.alpha)
     labels, weights, alpha = (torch.from_numpy(array).to(device) for array in constants)
 
     def plan(epoch: int) -> Iterator[np.ndarray]:
         order = numpy_generator(seed, "order", name, epoch).permutation(len(train_part))
-        yield from bucketed(train_part.words.lengths, config.batch_documents, order)
+        yield from bucketed(lengths, config.batch_documents, order)
 
     def fetch(rows: np.ndarray) -> Labelled:
         batch, at = pad_words(train_part.words.take(rows), device), to_device(rows, device)
@@ -196,12 +197,12 @@ def fine_tune(
         return supervised_scores(logits, dev_part.labels)
 
     trained = {**_prefixed("expert", expert), **_prefixed("gates", gates)}
-    min_gain = config.min_gain
-    if min_gain is None:
+    if (min_gain := config.min_gain) is None:
         min_gain = standard_error(ranks.agreed(score())["dev_error"], len(dev_part))
     begin, carried = neighbors_of_epochs(expert, train_part.words, objective.neighbors)
     stage = Stage(name, trained, len(train_part), plan, fetch, loss, score, min_gain, begin, carried)
-    return train(stage, config, runtime)
+    with made_ready(expert, objective, plan(0), lengths, config.batch_documents, config.epochs):
+        return train(stage, config, runtime)
 
 
 def standard_error(error: float, documents: int) -> float:
