@@ -14,6 +14,7 @@ from mein.experts.in_range import Fit, read_in_range
 
 CUTOFFS = (2_000, 10_000)  # words by frequency: the head, the middle, and the tail of the adaptive softmax
 FULL_SOFTMAX = 10_000  # with no more words than that nothing is gained by parting them
+EMBEDDING_DEVIATION = 0.02  # at the start: from 1 Adam hardly moves a rare word, which stays noise
 
 
 class Reader(nn.Module):
@@ -90,6 +91,8 @@ class LanguageModel(nn.Module):
         super().__init__()
         D, H = embedding_dim, hidden_dim
         self.embedding = WordEmbedding(vocabulary_size, D, frequencies)
+        with torch.no_grad():
+            self.embedding.weight.mul_(EMBEDDING_DEVIATION)
         shape = (2, 2, True) if is_bidirectional else (1, 1, False)
         directions, layers, is_projected = shape
         self.readers = nn.ModuleList(Reader(D, H, layers, is_projected) for _ in range(directions))
