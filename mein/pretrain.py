@@ -72,6 +72,7 @@ def language_model(
     if not ranks.exists(path):
         runtime.reporter.say("A language model learns from the text (*: the best epoch so far)")
         train_language_model(model, texts, held_out, config.pretraining, runtime, config.seed)
+        model.embedding.settle()
         save_tensors(path, model.state_dict(), {"perplexity": perplexity(model, held_out)})
     ranks.barrier()  # the first may still be writing it
     restore(runtime.folder, STAGE, model)

@@ -480,7 +480,7 @@ def test_the_perplexity_approaches_that_of_the_language_itself(tmp_path: Path) -
 
 # What an expert takes over.
 
-EXPERT = ExpertConfig(embedding_dim=D, hidden_dim=H, mlp_dim=3)
+EXPERT = ExpertConfig(kind="lm-lstm", embedding_dim=D, hidden_dim=H, mlp_dim=3)
 
 
 def test_an_expert_takes_over_embeddings_and_lstm_bit_for_bit() -> None:
@@ -510,10 +510,33 @@ def test_an_expert_sees_a_text_as_its_language_model_does(is_normalized: bool) -
     outputs, _ = model.read(0, words, model.reader(0).start(2), 0.0, None)
     assert torch.equal(states, outputs)
     for row, length in enumerate(lengths.tolist()):
-        h = read_by_loops(model, 0, words[row, :length].tolist())[-1][-1]
+        h = read_by_loops(model, 0, words[row, :length].tolist())[-1][-2]  # before the end of sequence
         s = torch.relu(expert.hidden.weight @ h + expert.hidden.bias)
         z = expert.output.weight @ s + expert.output.bias
         torch.testing.assert_close(expert(words, lengths)[row], z)
+
+
+def test_behind_the_end_of_sequence_a_state_says_nothing_to_an_expert_of_a_language_model() -> None:
+    """Where the model read on it has learned to forget; a document without a word has no other state."""
+    expert = LSTMExpert(EXPERT, VOCABULARY, 2, COUNTS)
+    read = expert.embed(torch.tensor([[3, 7, 1], [1, 0, 0]]), torch.tensor([3, 1]), None).detach()
+    read.requires_grad_()
+    expert.classify(read, torch.tensor([3, 1]), None).square().sum().backward()  # type: ignore[no-untyped-call]
+    assert read.grad is not None
+    has_say = read.grad.abs().sum(-1) > 0.0
+    assert has_say.tolist() == [[True, True, False], [True, False, False]]
+
+
+def test_a_model_that_has_settled_reads_as_before_from_weights_of_scale_one() -> None:
+    model = model_of()
+    with torch.no_grad():
+        model.embedding.weight.mul_(5.0)
+    words = torch.tensor([[3, 7, 2, 1, 0]])
+    before = model.embedding(words)
+    model.embedding.settle()
+    torch.testing.assert_close(model.embedding(words), before, rtol=1e-2, atol=1e-3)  # but for the floor
+    torch.testing.assert_close(model.embedding.weight[words], before, rtol=0.0, atol=0.0)
+    assert (model.embedding.weight[0] == 0.0).all()
 
 
 # ELMo.

@@ -36,6 +36,11 @@ class WordEmbedding(nn.Module):
         embedded: Tensor = (nn.functional.embedding(words, self.weight) - mean) / deviation
         return embedded * (words != 0)[..., None]
 
+    @torch.no_grad()
+    def settle(self) -> None:
+        """Make what is seen of the weights the weights themselves, so that steps from here have its scale."""
+        self.weight.copy_(self.table())
+
     def table(self) -> Tensor:
         """The embedding of every word (V, D)."""
         every_word = torch.arange(len(self.weight), device=self.weight.device)

@@ -37,6 +37,7 @@ class LSTMExpert(Expert):
         self.dropout, self.mlp_dropout = config.dropout, config.mlp_dropout
         self.drops_out_by_document = config.drops_out_by_document
         self.drops_out_inside = config.mlp_dropout > 0.0
+        self.is_read_behind_end = not config.has_language_model
         self.embedding = WordEmbedding(vocabulary_size, config.embedding_dim, frequencies)
         self.features = features
         D = config.embedding_dim + (0 if features is None else features.size)
@@ -68,9 +69,11 @@ class LSTMExpert(Expert):
     def classify(self, embedded: Tensor, lengths: Tensor, dropout: Generator | None) -> Tensor:
         """Logits z (B, Y) from embeddings (B, T, D) and true lengths (B,), each at least 1.
 
-        An LSTM reads forward, so what is behind a document's last word cannot touch its state there.
+        An LSTM reads forward, so what is behind a document's last word cannot touch its state there. The
+        state behind the end of sequence is no good where a language model has learned to begin anew there.
         """
-        last = (lengths - 1)[:, None, None].expand(-1, 1, self.lstm.hidden_size)
+        at = lengths - 1 if self.is_read_behind_end else (lengths - 2).clamp_min(0)
+        last = at[:, None, None].expand(-1, 1, self.lstm.hidden_size)
         fit = None if self.captures is None else self.captures.fit
         h_T, _ = read_in_range(self.lstm, embedded, pick=lambda h: h.gather(1, last)[:, 0], fit=fit)  # (B, H)
         # subtle: in bfloat16 two nearly equal documents often have the very same logits, and VAT is blind

@@ -16,7 +16,7 @@ from mein.files import write_atomically
 from mein.settings import Settings
 
 PADDING = 0
-END = 1  # end of sequence: appended to every document; the expert's state is read there
+END = 1  # end of sequence: appended to every document
 SPECIALS = 2
 
 VERSION = 1
