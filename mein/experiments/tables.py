@@ -34,7 +34,7 @@ differ in stage 3 alone.
 
 def results_page(lines: Sequence[Line]) -> str:
     """The whole page."""
-    datasets = list(dict.fromkeys(line["dataset"] for line in lines))
+    datasets = sorted({line["dataset"] for line in lines})
     parts = [HEAD]
     for dataset in datasets:
         own = [line for line in lines if line["dataset"] == dataset]
@@ -56,6 +56,8 @@ def _results(dataset: str, lines: Sequence[Line]) -> str:
             star = "\\*" if found and variant.startswith("imn") and _is_starred(lines, found) else ""
             cells.append(_shown(found, RESULTS.get(expert, {}).get(variant, {}).get(dataset)) + star)
         rows.append([expert, *cells])
+    if empty == len(EXPERTS) * len(VARIANTS):
+        return ""
     table = _table(["expert", *(TITLES[variant] for variant in VARIANTS)], rows)
     remarks = [f"{empty} of {len(EXPERTS) * len(VARIANTS)} cells are empty.", *_mixed_settings(lines)]
     return f"### Table of results\n\n{table}\n\n{' '.join(remarks)}"

@@ -46,13 +46,14 @@ class PretrainingConfig(OptimizationConfig):
     reads: Literal["stream", "documents"] = "stream"
     """stream: all documents laid end to end, the state carried on (Sato); documents: each from a zero
     state, those of like length together (Miyato)."""
-    lanes: int = Field(default=128, ge=1)
+    lanes: int = Field(default=64, ge=1)
     """Streams, or documents, that are read side by side."""
-    segment: int = Field(default=100, ge=1)
-    """Words after which the gradient is cut; the state goes on."""
-    dropout: float = Field(default=0.3, ge=0.0, lt=1.0)
+    segment: int = Field(default=400, ge=1)
+    """Words after which the gradient is cut; the state goes on. What is worth keeping until a document's end
+    is only learned where the gradient reaches that far."""
+    dropout: float = Field(default=0.4, ge=0.0, lt=1.0)
     """Share of elements of embeddings and of the LSTM's output set to zero."""
-    epochs: int = Field(default=20, ge=0)
+    epochs: int = Field(default=30, ge=0)
     """Most passes over the text."""
     patience: Annotated[int, Field(ge=1)] | None = 3
     """Stop after so many epochs without a better one; none never stops early."""
