@@ -1,12 +1,15 @@
 """Runs of an LSTM that were captured: who gets which, one at a time; and on a GPU, the same gradients."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
+from mein import ranks
 from mein.experts import captured
 from mein.experts.captured import Captures, Shape
 from mein.experts.config import ExpertConfig
@@ -15,10 +18,12 @@ from mein.experts.lstm import LSTMExpert
 from mein.experts.perturb import PerturbationConfig
 from mein.text.batches import pad_words
 from mein.text.ragged import Ragged, ragged
-from mein.training import objectives
+from mein.training import objectives, shapes, stages
 from mein.training.labelled import Labelled, Randomness
+from mein.training.loop import Outcome
 from mein.training.objectives import Objective, objective_loss
 from mein.training.shapes import frequent_widths, shapes_read
+from mein.training.standing import Stage
 
 D, H, VOCABULARY = 8, 16, 50
 SHAPES = [(3, 32, True), (3, 64, True), (2, 32, False)]
@@ -48,7 +53,7 @@ def _watched(forward: Forward, lstm: nn.LSTM, documents: int, words: int, *_: ob
 
 @pytest.mark.parametrize(
     ("documents", "words", "learns", "width"),
-    [(3, 32, True, 32), (3, 5, True, 32), (3, 33, True, 64), (2, 9, False, 32)],
+    [(3, 32, True, 32), (3, 1, True, 32), (3, 33, True, 64), (2, 9, False, 32)],
 )
 def test_the_shortest_run_that_is_long_enough(
     monkeypatch: pytest.MonkeyPatch, documents: int, words: int, learns: bool, width: int
@@ -58,11 +63,16 @@ def test_the_shortest_run_that_is_long_enough(
     assert reading.words == width
 
 
-@pytest.mark.parametrize(("documents", "words", "learns"), [(3, 65, True), (2, 9, True), (3, 9, False)])
+@pytest.mark.parametrize(
+    ("documents", "words", "learns"), [(3, 65, True), (2, 9, True), (3, 9, False), (3, 96, True)]
+)
 def test_no_run_for_other_shapes(
     monkeypatch: pytest.MonkeyPatch, documents: int, words: int, learns: bool
 ) -> None:
-    assert captures(monkeypatch, SHAPES).fit(torch.zeros(documents, words, D), learns) is None
+    """Nor one that would read far more padding than words."""
+    assert (
+        captures(monkeypatch, [*SHAPES, (3, 128, True)]).fit(torch.zeros(documents, words, D), learns) is None
+    )
 
 
 def test_a_state_is_carried_over_exact_widths_only(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,23 +98,24 @@ def test_nothing_is_captured_where_memory_is_scarce(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_run_is_under_way_until_its_way_back_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And gives the gradients that the LSTM itself gives, for a batch that is shorter."""
+    """And gives the gradients that the LSTM itself gives, for a batch that is a little shorter."""
     torch.manual_seed(0)
     lstm, embedded = nn.LSTM(D, H, batch_first=True), torch.randn(3, 20, D)
     found = captures(monkeypatch, SHAPES, lstm=lstm)
-    gradients = []
+    gradients: list[list[Tensor | None]] = []
     for fit in (None, found.fit):
+        lstm.zero_grad()
         read = embedded.clone().requires_grad_()
         with torch.autocast("cpu", torch.bfloat16):
             outputs, _ = read_in_range(lstm, read, fit=fit)
         if fit is not None:
             assert found.under_way() is not None
         outputs.square().sum().backward()  # type: ignore[no-untyped-call]
-        gradients.append(read.grad)
+        gradients.append([read.grad, *(parameter.grad for parameter in lstm.parameters())])
         assert outputs.shape == (3, 20, H)
     del outputs
     assert found.under_way() is None
-    torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(*gradients, rtol=1e-3, atol=1e-2)
 
 
 def test_adversarial_training_lets_its_first_reading_go(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +151,40 @@ def test_shapes_of_an_objective() -> None:
     vat = Objective("vat", draw=draw)
     assert shapes_read(plain, Objective("adv"), [32], 4, 6) == {(4, 32, True)}
     assert shapes_read(plain, vat, [32], 4, 6) == {(10, 32, True), (6, 32, False)}
-    assert shapes_read(inside, vat, [32], 4, 6) == {(4, 32, True), (6, 32, True), (6, 32, False)}
+    assert shapes_read(inside, vat, [32], 4, 6) == {(4, 32, True), (6, 32, False)}
+
+
+class Watched(LSTMExpert):
+    """An expert that tells what it was made ready for."""
+
+    ready: set[Shape] | None = None
+
+    @contextmanager
+    def capturing(self, shapes: Iterable[Shape]) -> Iterator[None]:
+        self.ready = set(shapes)
+        yield
+        self.ready = None
+
+
+@pytest.mark.parametrize(("processes", "gpu"), [(1, True), (2, True), (1, False)])
+def test_a_stage_captures_where_it_can(monkeypatch: pytest.MonkeyPatch, processes: int, gpu: bool) -> None:
+    expert = Watched(ExpertConfig(embedding_dim=D, hidden_dim=H), VOCABULARY, 2)
+    monkeypatch.setattr(shapes, "can_capture", lambda device: gpu)
+    monkeypatch.setattr(ranks, "world", lambda: processes)
+    seen = []
+
+    def watched(stage: Stage, *_: object) -> Outcome:
+        seen.append(expert.ready)
+        return Outcome(0, {}, 0)
+
+    monkeypatch.setattr(stages, "train", watched)
+    labels, nothing = np.arange(4) % 2, np.zeros((0, 4, 2), np.float32)
+    part = stages.LabeledPart(WORDS, labels, np.ones(4, np.float32), nothing)
+    config = stages.SupervisedConfig(batch_documents=4, epochs=64)
+    unused: Any = None
+    stages.train_expert(expert, part, part, config, Objective(), unused, seed=0)
+    assert seen == [{(4, 32, True)} if gpu and processes == 1 else None]
+    assert expert.ready is None
 
 
 WORDS = ragged([[*np.random.default_rng(n).integers(2, VOCABULARY, 4 + n).tolist(), 1] for n in range(4)])
@@ -171,7 +215,10 @@ def test_captured_experts_learn_alike(training: str) -> None:
     expert = LSTMExpert(config, VOCABULARY, 2).to(device)
     objective = Objective(training, draw=draw if training == "vat" else None)
     truth = step(expert, training, device)
-    with expert.capturing(lambda: shapes_read(expert, objective, [32, 64], 4, 4)):
+    wanted = shapes_read(expert, objective, [32, 64], 4, 4)
+    with expert.capturing(wanted):
+        assert expert.captures is not None
+        assert set(expert.captures.runs) == wanted
         for _ in range(2):
             found = step(expert, training, device)
             assert (found - truth).norm() / truth.norm() < 5e-3

@@ -24,6 +24,7 @@ from mein.judge import train_and_judge
 from mein.model import load_model, read_config
 from mein.pretrain import pretrain
 from mein.progress import Silence
+from mein.text.words import Words
 from mein.training.checkpoint import load_tensors
 from mein.training.folder import RunFolder
 from tests import hub_models, tiny
@@ -318,6 +319,17 @@ def test_a_killed_pretraining_ends_as_if_it_had_not_been(tmp_path: Path, models:
     assert_same_folder(path, models / "lm-lstm")
     assert language_model(path) == perplexity
     assert_same_folder(path, models / "lm-lstm")
+
+
+def test_a_language_model_is_kept_with_embeddings_of_scale_one(models: Path) -> None:
+    """By which the steps of an expert that starts from it are not too large."""
+    folder = models / "lm-lstm"
+    weight = load_tensors(folder / "language_model.safetensors")[0]["embedding.weight"].double()
+    counts = torch.from_numpy(Words.load(folder / "words.txt").counts).double()
+    shares = counts / counts.sum()
+    mean = shares @ weight
+    assert mean.abs().max() < 1e-3
+    assert torch.allclose(shares @ (weight - mean).square(), torch.ones(len(mean)).double(), atol=5e-3)
 
 
 # Labels, dev and test are not peeked at.

@@ -124,6 +124,7 @@ def learned(captured_words: int) -> list[Tensor]:
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     rows, state = torch.randint(1, 500, (16, 21), device="cuda"), model.reader(0).start(16)
     with model.reader(0).capturing(16, captured_words):
+        assert set(model.reader(0).captures[0].runs) == {(16, captured_words, True)}
         for step in range(3):  # a graph that runs again must see that weights and states have changed
             optimizer.zero_grad()
             dropout = torch.Generator("cuda").manual_seed(step)

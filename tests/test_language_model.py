@@ -92,6 +92,16 @@ def test_padding_is_embedded_as_zero_and_the_table_is_every_words_embedding(is_n
         assert torch.equal(table[word], embedding(torch.tensor([[word]]))[0, 0])
 
 
+def test_a_models_embeddings_start_small_where_their_scale_is_not_seen() -> None:
+    """So that Adam's steps count for something beside the start of a rare word."""
+    small, large = (
+        LanguageModel(50, 8, 400, counts, False).embedding.weight[1:].std().item()
+        for counts in (torch.ones(400), None)
+    )
+    assert small == pytest.approx(0.02, rel=0.05)
+    assert large == pytest.approx(1.0, rel=0.05)
+
+
 def test_dropout_scales_what_it_keeps_and_a_seed_repeats_it() -> None:
     embedded = torch.ones(40, 50, 4)
     first = drop_out(embedded, 0.2, Generator().manual_seed(1))
@@ -530,11 +540,11 @@ def test_behind_the_end_of_sequence_a_state_says_nothing_to_an_expert_of_a_langu
 def test_a_model_that_has_settled_reads_as_before_from_weights_of_scale_one() -> None:
     model = model_of()
     with torch.no_grad():
-        model.embedding.weight.mul_(5.0)
+        model.embedding.weight.mul_(5.0)  # the floor of the variance does not show then
     words = torch.tensor([[3, 7, 2, 1, 0]])
     before = model.embedding(words)
     model.embedding.settle()
-    torch.testing.assert_close(model.embedding(words), before, rtol=1e-2, atol=1e-3)  # but for the floor
+    torch.testing.assert_close(model.embedding(words), before, rtol=1e-2, atol=1e-3)
     torch.testing.assert_close(model.embedding.weight[words], before, rtol=0.0, atol=0.0)
     assert (model.embedding.weight[0] == 0.0).all()
 

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from mein.bench.encode import spread
 from mein.bench.hardware import hardware
-from mein.experts.captured import Captures
+from mein.experts.captured import Captures, can_capture
 from mein.experts.config import ExpertConfig
 from mein.experts.embedding import WordEmbedding
 from mein.experts.lstm import LSTMExpert
@@ -82,7 +82,7 @@ def our_step(training: str, sizes: Sizes, batches: list[WordBatch]) -> Callable[
         return _documents(sizes, step % BATCHES), np.zeros((0, sizes.documents, 2), np.float32)
 
     objective = Objective(training, PerturbationConfig(), draw if training == "vat" else None)
-    if device.type == "cuda":
+    if can_capture(device):
         shapes = shapes_read(expert, objective, [sizes.tokens], sizes.documents, sizes.documents)
         expert.captures = Captures(expert.lstm, shapes, has_state=False)
 

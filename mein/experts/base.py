@@ -1,11 +1,6 @@
 """What an expert is: logits for a batch of documents, through embeddings that can be perturbed."""
 
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
-
 from torch import Generator, Tensor, nn
-
-from mein.experts.captured import Shape
 
 
 class Expert(nn.Module):
@@ -29,10 +24,6 @@ class Expert(nn.Module):
     def classify(self, embedded: Tensor, lengths: Tensor, dropout: Generator | None) -> Tensor:
         """Logits z (B, Y) from embeddings (B, T, D)."""
         raise NotImplementedError
-
-    def capturing(self, shapes: Callable[[], Iterable[Shape]]) -> AbstractContextManager[None]:
-        """Be ready for batches of these shapes; where nothing is gained by it, as it is."""
-        return nullcontext()
 
     def forward(self, words: Tensor, lengths: Tensor, dropout: Generator | None = None) -> Tensor:
         """Logits z (B, Y) of words (B, T). B: documents, T: longest, Y: classes."""

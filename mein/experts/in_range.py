@@ -31,13 +31,15 @@ def read_in_range(
     Under autocast an LSTM learns in float16, and so does the gradient on its way back: that of a mean over
     some thousand words is below what float16 can tell from zero. It is scaled before it goes in and scaled
     back when it comes out, by a power of two, which changes no digit. pick: which outputs are wanted, if
-    not all. fit: what finds a run to call instead of the LSTM, if some were captured.
+    not all. fit: what finds a run to call instead of the LSTM, if some were captured; after one that pads,
+    the state is that behind the padding.
     """
     if not torch.is_autocast_enabled(embedded.device.type):
         outputs, after = lstm(embedded, state)
         return outputs if pick is None else pick(outputs), after
     learns = torch.is_grad_enabled() and any(weight.requires_grad for weight in lstm.parameters())
-    run = (fit and fit(embedded, learns)) or Forward(lstm, twin_of(lstm))
+    run = None if fit is None else fit(embedded, learns)
+    run = Forward(lstm, twin_of(lstm)) if run is None else run
     if not torch.is_grad_enabled():
         outputs, h, c = run(embedded, *(state or ()))
         return (outputs if pick is None else pick(outputs)).to(embedded.dtype), (h, c)

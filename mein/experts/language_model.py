@@ -8,7 +8,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
-from mein.experts.captured import Captures
+from mein.experts.captured import Captures, can_capture, let_go
 from mein.experts.embedding import WordEmbedding, drop_out
 from mein.experts.in_range import Fit, read_in_range
 
@@ -38,13 +38,14 @@ class Reader(nn.Module):
     @contextmanager
     def capturing(self, documents: int, words: int) -> Iterator[None]:
         """On a GPU, read batches of this shape without a launch for each word."""
-        if next(self.parameters()).device.type == "cuda":
+        if can_capture(next(self.parameters()).device):
             shape = (documents, words, True)
             self.captures = [Captures(cast(nn.LSTM, lstm), [shape], has_state=True) for lstm in self.lstms]
         try:
             yield
         finally:
             self.captures = []
+            let_go()
 
     @property
     def layers(self) -> int:
@@ -60,7 +61,9 @@ class Reader(nn.Module):
         """The outputs of each layer (B, T, H or D) over embeddings (B, T, D), and the state after them."""
         outputs, states = [], []
         read = embedded
-        fits: list[Fit | None] = [captures.fit for captures in self.captures] or [None] * self.layers
+        fits: list[Fit | None] = [None] * self.layers
+        if self.captures:
+            fits = [captures.fit for captures in self.captures]
         for layer, lstm in enumerate(self.lstms):
             h, c = state[layer, 0][None], state[layer, 1][None]
             read, (h, c) = read_in_range(cast(nn.LSTM, lstm), read, (h, c), fit=fits[layer])
@@ -91,8 +94,9 @@ class LanguageModel(nn.Module):
         super().__init__()
         D, H = embedding_dim, hidden_dim
         self.embedding = WordEmbedding(vocabulary_size, D, frequencies)
-        with torch.no_grad():
-            self.embedding.weight.mul_(EMBEDDING_DEVIATION)
+        if frequencies is not None:  # normalised: the LSTM sees the same, whatever the scale
+            with torch.no_grad():
+                self.embedding.weight.mul_(EMBEDDING_DEVIATION)
         shape = (2, 2, True) if is_bidirectional else (1, 1, False)
         directions, layers, is_projected = shape
         self.readers = nn.ModuleList(Reader(D, H, layers, is_projected) for _ in range(directions))

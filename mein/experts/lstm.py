@@ -1,7 +1,7 @@
 """The expert of the paper: an LSTM whose last state goes through an MLP (equations 1 and 2)."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -9,7 +9,7 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional
 
 from mein.experts.base import Expert
-from mein.experts.captured import Captures, Shape
+from mein.experts.captured import Captures, Shape, can_capture, let_go
 from mein.experts.config import ExpertConfig
 from mein.experts.elmo import ElmoFeatures
 from mein.experts.embedding import WordEmbedding, drop_out, next_generator
@@ -37,7 +37,7 @@ class LSTMExpert(Expert):
         self.dropout, self.mlp_dropout = config.dropout, config.mlp_dropout
         self.drops_out_by_document = config.drops_out_by_document
         self.drops_out_inside = config.mlp_dropout > 0.0
-        self.is_read_behind_end = not config.has_language_model
+        self.is_read_behind_end = config.kind != "lm-lstm"
         self.embedding = WordEmbedding(vocabulary_size, config.embedding_dim, frequencies)
         self.features = features
         D = config.embedding_dim + (0 if features is None else features.size)
@@ -85,14 +85,15 @@ class LSTMExpert(Expert):
         return z
 
     @contextmanager
-    def capturing(self, shapes: Callable[[], Iterable[Shape]]) -> Iterator[None]:
+    def capturing(self, shapes: Iterable[Shape]) -> Iterator[None]:
         """On a GPU, read batches of these shapes with few launches."""
-        if self.lstm.weight_hh_l0.device.type == "cuda":
-            self.captures = Captures(self.lstm, shapes(), has_state=False)
+        if can_capture(self.output.weight.device):
+            self.captures = Captures(self.lstm, shapes, has_state=False)
         try:
             yield
         finally:
             self.captures = None
+            let_go()
 
     @torch.no_grad()
     def take_over(self, model: LanguageModel) -> None:

@@ -8,10 +8,11 @@ import numpy as np
 
 from mein import ranks
 from mein.experts.base import Expert
-from mein.experts.captured import Shape
+from mein.experts.captured import STEP, Shape, can_capture
+from mein.experts.lstm import LSTMExpert
+from mein.inference import device_of
 from mein.training.objectives import Objective
 
-STEP = 32  # words: batches are padded to a multiple of it
 OFTEN = 64  # steps with a shape that repay what it costs to capture it
 
 
@@ -36,15 +37,12 @@ def made_ready(
     documents: int,
     epochs: int,
 ) -> AbstractContextManager[None]:
-    """Keep an expert ready for batches such as these of an epoch; they are not looked at without a GPU."""
-    if ranks.world() > 1:  # each process has another share of a batch
-        return nullcontext()
-
-    def shapes() -> set[Shape]:
-        widths = frequent_widths(batches, lengths, documents, epochs)
-        return shapes_read(expert, objective, widths, documents, objective.config.unlabeled_documents)
-
-    return expert.capturing(shapes)
+    """Keep an expert ready for batches such as these of an epoch; without a GPU nobody looks at them."""
+    if ranks.world() > 1 or not isinstance(expert, LSTMExpert) or not can_capture(device_of(expert)):
+        return nullcontext()  # several processes have shares of batches, each of another shape
+    widths = frequent_widths(batches, lengths, documents, epochs)
+    unlabeled = objective.config.unlabeled_documents
+    return expert.capturing(shapes_read(expert, objective, widths, documents, unlabeled))
 
 
 def shapes_read(
@@ -53,6 +51,7 @@ def shapes_read(
     """What an expert reads in steps of an objective over so many documents with labels, and without."""
     if objective.draw is None:
         return {(documents, words, True) for words in widths}
-    counts = [documents, unlabeled] if expert.drops_out_inside else [documents + unlabeled]
-    learned = {(count, words, True) for count in counts for words in widths}
+    # dropout inside keeps the two apart, and the second comes while the first is under way
+    together = documents if expert.drops_out_inside else documents + unlabeled
+    learned = {(together, words, True) for words in widths}
     return learned | {(unlabeled, words, False) for words in widths}
