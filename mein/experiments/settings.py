@@ -25,9 +25,12 @@ def shared_settings(overrides: Mapping[str, Any]) -> dict[str, Any]:
 def digest_of(config: Config) -> str:
     """A short word that is equal for equal settings, whatever the machine, the seed, and where files lie.
 
-    Defaults are left out of it, so that a setting that is new to mein changes no digest.
+    Defaults are left out of it, so that a setting that is new to mein changes no digest; and so are those of
+    a language model where there is none.
     """
     exclude: Any = {"runtime": True, "seed": True, "expert": {"language_model"}}
+    if not config.expert.has_language_model:
+        exclude["pretraining"] = True
     told = config.model_dump(mode="json", exclude=exclude, exclude_defaults=True)
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode("utf-8")).hexdigest()[:12]
 
