@@ -325,7 +325,7 @@ def test_runs_of_other_settings_are_not_taken_for_these(
             run_column(other, [Cell("toy", "lm-lstm", "imn", 0)])
 
 
-def test_a_language_models_settings_do_not_part_results_of_experts_without_one(experiment: Experiment) -> None:
+def test_settings_of_a_language_model_do_not_part_results_without_one(experiment: Experiment) -> None:
     other = replace(experiment, settings=SETTINGS | {"pretraining.epochs": 7})
     assert other.digest("lstm") == experiment.digest("lstm")
     assert other.digest("lm-lstm") != experiment.digest("lm-lstm")
