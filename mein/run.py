@@ -176,27 +176,29 @@ def tune_mixture_and_controls(run: Run, imitators: Imitators, controls: bool) ->
         path = run.folder / f"{name}.safetensors"
         if not ranks.exists(path):
             expert = _settled(run, _new_expert(run), "expert")
-            gates = np.zeros(0)
+            gates, tau = np.zeros(0), 1.0
             if run.is_taught:
                 with run.timed(name):
-                    gates = _tune(run, expert, imitators, name)
+                    gates, tau = _tune(run, expert, imitators, name)
             z = expert_logits(expert, run.store("dev").words(0))
             logits = mixed_logits(z, evidence(run, imitators, name, "dev"), gates)
-            save_tensors(path, expert.state_dict(), facts(run, logits, gates))
+            save_tensors(path, expert.state_dict(), facts(run, logits, gates, tau))
         run.folder.drop(f"{name}.checkpoint.safetensors")
 
 
-def _tune(run: Run, expert: Expert, imitators: Imitators, name: str) -> np.ndarray:
-    """The gates after stage 3 on Theta'; ours are all 0 again where dev is worse after it than before."""
+def _tune(run: Run, expert: Expert, imitators: Imitators, name: str) -> tuple[np.ndarray, float]:
+    """The gates after stage 3 on Theta', and tau; ours are all 0 again where dev is worse than before it."""
     train_part, dev_part = (
         labeled_part(run, part, evidence(run, imitators, name, part)) for part in ("train", "dev")
     )
     z = expert_logits(expert, dev_part.words)
     before = ranks.agreed(supervised_scores(torch.from_numpy(z), dev_part.labels))
-    gates = Gates(run.config.mixture, len(dev_part.alpha))
+    gates, tau = Gates(run.config.mixture, len(dev_part.alpha)), 1.0
     if gates.kind == "free" and len(dev_part.alpha):
-        fitted = fit_gates(z, dev_part.alpha, dev_part.labels)
-        gates.set(held_back(z, dev_part.alpha, dev_part.labels, fitted))
+        fitted, tau = fit_gates(z, dev_part.alpha, dev_part.labels)
+        kept = held_back(z, dev_part.alpha, dev_part.labels, fitted)
+        gates.set(kept)
+        tau = tau if np.array_equal(kept, fitted) else 1.0
     outcome = fine_tune(
         name,
         expert,
@@ -211,8 +213,8 @@ def _tune(run: Run, expert: Expert, imitators: Imitators, name: str) -> np.ndarr
     values: np.ndarray = gates().detach().cpu().double().numpy()
     if gates.kind == "free" and outcome.score["dev_error"] > before["dev_error"]:
         _settled(run, expert, "expert")
-        return np.zeros_like(values)
-    return values
+        return np.zeros_like(values), 1.0
+    return values, tau
 
 
 def _new_expert(run: Run) -> Expert:

@@ -120,9 +120,11 @@ def objective_of(run: Run, expert: Expert, imitators: Imitators | None, name: st
     return replace(objective, draw=draw, neighbors=neighbors)
 
 
-def facts(run: Run, dev_logits: np.ndarray, gates: np.ndarray | None = None) -> dict[str, object]:
-    """What is kept beside weights: the gates, and the temperature that calibrates them on dev."""
-    temperature = fit_temperature(dev_logits, run.labeled.dev_ids)
+def facts(
+    run: Run, dev_logits: np.ndarray, gates: np.ndarray | None = None, tau: float = 1.0
+) -> dict[str, object]:
+    """What is kept beside weights: the gates, and the temperature, about tau, that calibrates them on dev."""
+    temperature = fit_temperature(dev_logits, run.labeled.dev_ids, tau)
     return {"gates": [] if gates is None else gates.tolist(), "temperature": temperature}
 
 

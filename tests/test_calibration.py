@@ -69,8 +69,16 @@ def test_a_dev_set_without_errors_does_not_make_the_classifier_certain() -> None
     assert 0.3 < fit_temperature(logits, labels) < 1.0
 
 
-def test_without_documents_the_temperature_is_one() -> None:
-    assert fit_temperature(np.empty((0, 3)), np.empty(0, dtype=np.int64)) == 1.0
+def test_without_documents_the_temperature_is_the_usual_one() -> None:
+    nothing = np.empty((0, 3)), np.empty(0, dtype=np.int64)
+    assert fit_temperature(*nothing) == 1.0
+    assert fit_temperature(*nothing, usual=7.0) == 7.0
+
+
+def test_the_scale_of_logits_does_not_matter_where_the_usual_temperature_has_it_too() -> None:
+    logits, labels = draw(3, 60, 3, 2.0)
+    once, far = fit_temperature(logits, labels), fit_temperature(100 * logits, labels, usual=100.0)
+    assert far == pytest.approx(100 * once, rel=1e-3)
 
 
 def test_applying_a_temperature_gives_log_probabilities_in_double_precision() -> None:

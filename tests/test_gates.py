@@ -7,6 +7,7 @@ import pytest
 import torch
 from scipy.special import log_softmax
 
+from mein.evaluation.calibration import apply_temperature, fit_temperature
 from mein.evaluation.metrics import evaluate
 from mein.inference import choose_device
 from mein.judge import train_and_judge
@@ -41,30 +42,46 @@ def test_gates_open_where_alpha_knows_and_the_expert_does_not(faintness: float) 
     """A fainter alpha needs larger gates: their product with alpha must outweigh the expert's noise."""
     for seed in range(3):
         z, alpha, labels = evidence(200, seed, truth=1.0, faintness=faintness)
-        gates = fit_gates(z, alpha, labels)
+        gates, _ = fit_gates(z, alpha, labels)
         assert gates.mean() * faintness > 0.5
         fresh = evidence(2_000, 99 + seed, truth=1.0, faintness=faintness)
         assert error(fresh[0], fresh[1], gates, fresh[2]) < 8.0
         assert error(fresh[0], fresh[1], np.zeros(3), fresh[2]) > 45.0
 
 
+def test_a_mixture_that_errs_nowhere_on_dev_is_calibrated_all_the_same() -> None:
+    """Its gates are as large as they may be, and so are its logits: tau says how large."""
+    z, alpha, labels = evidence(75, 2, truth=1.5)
+    gates, tau = fit_gates(z, alpha, labels)
+    mixed = z + np.einsum("i,iny->ny", gates, alpha)
+    assert (mixed.argmax(1) == labels).all()
+    assert tau > 100.0
+    fresh = evidence(4_000, 101, truth=1.5)
+    far = fresh[0] + np.einsum("i,iny->ny", gates, fresh[1])
+    careless, careful = (
+        evaluate(apply_temperature(far, fit_temperature(mixed, labels, usual)), fresh[2]).log_loss
+        for usual in (1.0, tau)
+    )
+    assert careful < 0.1 * careless
+
+
 def test_gates_stay_nearly_shut_where_alpha_is_noise_and_the_expert_knows() -> None:
     for seed in range(3):
         z, alpha, labels = evidence(500, seed, truth=0.0)
         z[np.arange(500), labels] += 4.0
-        assert np.abs(fit_gates(z, alpha, labels)).max() < 0.35
+        assert np.abs(fit_gates(z, alpha, labels)[0]).max() < 0.35
         fresh = evidence(2_000, 99 + seed, truth=0.0)
         fresh[0][np.arange(2_000), fresh[2]] += 4.0
-        gates = fit_gates(z, alpha, labels)
+        gates, _ = fit_gates(z, alpha, labels)
         assert error(fresh[0], fresh[1], gates, fresh[2]) < error(*fresh[:2], np.zeros(3), fresh[2]) + 0.5
 
 
 def test_gates_are_finite_and_the_same_for_the_same_data() -> None:
     z, alpha, labels = evidence(50, 0, truth=0.3)
-    gates = fit_gates(z, alpha, labels)
+    gates, _ = fit_gates(z, alpha, labels)
     assert gates.shape == (3,)
     assert np.isfinite(gates).all()
-    assert np.array_equal(gates, fit_gates(z, alpha, labels))
+    assert np.array_equal(gates, fit_gates(z, alpha, labels)[0])
 
 
 def log_loss_of(z: np.ndarray, alpha: np.ndarray, gates: np.ndarray, labels: np.ndarray) -> float:
@@ -81,7 +98,7 @@ def test_more_labels_bring_the_gates_nearer_to_the_best_ones() -> None:
     excess = []
     for n in (20, 200, 2_000):
         regret = [
-            log_loss_of(*far[:2], fit_gates(*evidence(n, seed, truth=0.7)), far[2]) - best
+            log_loss_of(*far[:2], fit_gates(*evidence(n, seed, truth=0.7))[0], far[2]) - best
             for seed in range(3)
         ]
         excess.append(float(np.mean(regret)))

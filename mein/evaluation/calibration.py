@@ -9,7 +9,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 
 MIN_TEMPERATURE = 0.05
-MAX_TEMPERATURE = 100.0
+MAX_TEMPERATURE = 1_000.0
 BINS = 15
 
 
@@ -37,28 +37,29 @@ def apply_temperature(logits: NDArray[np.floating], temperature: float) -> NDArr
     return log_probs
 
 
-def fit_temperature(logits: NDArray[np.floating], labels: NDArray[np.integer]) -> float:
+def fit_temperature(logits: NDArray[np.floating], labels: NDArray[np.integer], usual: float = 1.0) -> float:
     """The temperature T under which the labels of a dev set are most probable.
 
-    Minimises  mean_n -log softmax(z_n / T)[y_n]  +  (log T)^2 / 2n  over T in [0.05, 100].
-    The second term is a standard normal prior on log T, whose weight does not grow with n: on a
-    dev set of any size it is lost in the noise. But where every dev document is right, the
-    likelihood alone would push T to the lower bound and make the classifier certain of everything;
-    there the prior holds T near 1.
+    Minimises  mean_n -log softmax(z_n / T)[y_n]  +  (log T - log usual)^2 / 2n  over T in [0.05, 1000].
+    The second term is a normal prior on log T, whose weight does not grow with n: on a dev set of any
+    size it is lost in the noise. But where every dev document is right, the likelihood alone would push
+    T to the lower bound and make the classifier certain of everything; there the prior holds T near the
+    usual one.
 
-    The labels are never less probable than at T = 1, which costs no prior and stays a candidate.
-    Without documents the answer is 1.0. Sizes: logits (n, Y), labels (n,).
+    The labels are never less probable than at the usual T, which costs no prior and stays a candidate.
+    Without documents it is the answer. Sizes: logits (n, Y), labels (n,).
     """
-    n = len(labels)
+    n, start = len(labels), math.log(usual)
     if n == 0:
-        return 1.0
+        return usual
 
     def cost(log_T: float) -> float:
-        return _mean_nll(apply_temperature(logits, math.exp(log_T)), labels) + log_T**2 / (2 * n)
+        prior = (log_T - start) ** 2 / (2 * n)
+        return _mean_nll(apply_temperature(logits, math.exp(log_T)), labels) + prior
 
     bounds = (math.log(MIN_TEMPERATURE), math.log(MAX_TEMPERATURE))
     found = minimize_scalar(cost, bounds=bounds, method="bounded", options={"xatol": 1e-6})
-    return math.exp(found.x) if found.fun < cost(0.0) else 1.0
+    return math.exp(found.x) if found.fun < cost(start) else usual
 
 
 def reliability(log_probs: NDArray[np.float64], labels: NDArray[np.integer], bins: int = BINS) -> Reliability:

@@ -10,13 +10,13 @@ LARGEST_WEIGHT = 100.0
 LARGEST_LOG_TAU = 5.0  # and the least is 0: an expert that errs nowhere on dev is not made surer still
 
 
-def fit_gates(logits: np.ndarray, alpha: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Gates g = tau w (I,) that minimise the log-loss of softmax(z / tau + sum_i w_i alpha_i).
+def fit_gates(logits: np.ndarray, alpha: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, float]:
+    """Gates g = tau w (I,) that minimise the log-loss of softmax(z / tau + sum_i w_i alpha_i), and tau.
 
-    logits (n, Y), alpha (I, n, Y), labels (n,). tau makes up for an over-confident expert; it is
-    dropped in the end, because dividing all of z + sum_i g_i alpha_i by it moves no decision, and
-    calibration finds it again. A ridge holds w where labels are few. Chosen against: gates that
-    cannot be negative, one gate for all windows, a class bias, a prior on tau (docs/log.md).
+    logits (n, Y), alpha (I, n, Y), labels (n,). tau makes up for an over-confident expert; dividing all
+    of z + sum_i g_i alpha_i by it moves no decision, and calibration starts from it. A ridge holds w
+    where labels are few. Chosen against: gates that cannot be negative, one gate for all windows, a
+    class bias, a prior on tau (docs/log.md).
     """
     z, a = torch.from_numpy(logits).double(), torch.from_numpy(alpha).double()
     y = torch.from_numpy(labels)
@@ -31,8 +31,8 @@ def fit_gates(logits: np.ndarray, alpha: np.ndarray, labels: np.ndarray) -> np.n
 
     bounds = [(0.0, LARGEST_LOG_TAU)] + [(-LARGEST_WEIGHT, LARGEST_WEIGHT)] * len(alpha)
     found = minimize(objective, np.zeros(1 + len(alpha)), jac=True, bounds=bounds)
-    gates: np.ndarray = np.exp(found.x[0]) * found.x[1:]
-    return gates
+    tau = float(np.exp(found.x[0]))
+    return tau * found.x[1:], tau
 
 
 def held_back(logits: np.ndarray, alpha: np.ndarray, labels: np.ndarray, gates: np.ndarray) -> np.ndarray:
