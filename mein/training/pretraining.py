@@ -212,7 +212,7 @@ def side_by_side(words: Ragged, lanes: int) -> np.ndarray:
 def perplexity(model: LanguageModel, held_out: Text) -> float:
     """exp of the mean -log p of a word, over all words and directions, each document from a zero state."""
     device = device_of(model)
-    total, words = torch.zeros((), dtype=torch.float64, device=device), 0
+    total, words = torch.zeros(2, dtype=torch.float64, device=device)
     for shard in range(held_out.shard_count):
         documents = held_out.words(shard)
         order = np.argsort(documents.lengths, kind="stable")
@@ -224,8 +224,8 @@ def perplexity(model: LanguageModel, held_out: Text) -> float:
                 start = model.reader(direction).start(len(rows))
                 losses, _ = segment_losses(model, direction, read, start)
                 total += losses.double().sum()
-                words += len(losses)
-    return math.exp(min(700.0, total.item() / max(1, words)))
+                words += (read[:, 1:] != 0).sum()
+    return math.exp(min(700.0, total.item() / max(1.0, words.item())))
 
 
 @contextmanager

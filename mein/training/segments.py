@@ -18,14 +18,16 @@ def segment_losses(
     rate: float = 0.0,
     dropout: torch.Generator | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """-log p (n,) of every next word in rows (B, L + 1) that is not padding, and the state after them."""
+    """-log p (B, L) of every next word in rows (B, L + 1), 0 where it is padding, and the state after them.
+
+    Padding is read and then left out, for to pick words a GPU would have to be waited for.
+    """
     with fast_precision(device_of(model)):
         outputs, state = model.read(direction, rows[:, :-1], state, rate, dropout)
     wanted = rows[:, 1:]
-    is_word = wanted != 0
-    return word_losses(
-        model.softmax, outputs[is_word].to(model.embedding.weight.dtype), wanted[is_word]
-    ), state
+    read = outputs.flatten(0, 1).to(model.embedding.weight.dtype)
+    losses = word_losses(model.softmax, read, wanted.flatten()).view(wanted.shape)
+    return losses * (wanted != 0), state
 
 
 def mean_loss(
@@ -41,14 +43,14 @@ def mean_loss(
 
     The state is that of all rows, whoever read them, so that another number of processes can go on.
     """
+    words = (rows[:, 1:] != 0).sum()
     if share is None:
         losses, after = segment_losses(model, direction, rows, state, rate, dropout)
-        return losses.mean(), after.detach()
+        return losses.sum() / words, after.detach()
     own = to_device(share.rows, rows.device)
     losses, read = segment_losses(model, direction, rows[own], state[:, :, own], rate, dropout)
     after = torch.zeros_like(state)
     if share.counts:
         after[:, :, own] = read.detach()
     ranks.add_up(after)
-    words = (rows[:, 1:] != 0).sum()
     return losses.sum() / words * float(share.counts), after
