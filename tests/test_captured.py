@@ -130,7 +130,6 @@ def test_adversarial_training_lets_its_first_reading_go(monkeypatch: pytest.Monk
         return run
 
     expert.captures = found
-
     monkeypatch.setattr(found, "fit", fit)
     fast = torch.autocast("cpu", torch.bfloat16)
     monkeypatch.setattr(objectives, "fast_precision", lambda device: fast)

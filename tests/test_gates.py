@@ -7,6 +7,7 @@ import pytest
 import torch
 from scipy.special import log_softmax
 
+from mein import run, workspace
 from mein.evaluation.calibration import apply_temperature, fit_temperature
 from mein.evaluation.metrics import evaluate
 from mein.inference import choose_device
@@ -63,6 +64,21 @@ def test_a_mixture_that_errs_nowhere_on_dev_is_calibrated_all_the_same() -> None
         for usual in (1.0, tau)
     )
     assert careful < 0.1 * careless
+
+
+def test_a_run_expects_its_temperature_near_the_tau_of_its_gates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = []
+
+    def watched(logits: np.ndarray, labels: np.ndarray, usual: float) -> float:
+        expected.append(usual)
+        return fit_temperature(logits, labels, usual)
+
+    monkeypatch.setattr(run, "fit_gates", lambda z, alpha, labels: (np.zeros(len(alpha)), 7.0))
+    monkeypatch.setattr(workspace, "fit_temperature", watched)
+    train_and_judge(tiny.config(), tiny.corpus(), tmp_path / "run", Silence(), controls=False)
+    assert expected == [1.0, 1.0, 7.0]  # the expert's, the imitators' alone, the mixture's
 
 
 def test_gates_stay_nearly_shut_where_alpha_is_noise_and_the_expert_knows() -> None:

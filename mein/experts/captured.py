@@ -3,7 +3,6 @@
 import gc
 import warnings
 from collections.abc import Callable, Iterable
-from functools import lru_cache
 from typing import Any, cast
 from weakref import ref
 
@@ -35,12 +34,16 @@ class Captures:
         self.runs: dict[Shape, Run] = {}
         self.under_way: Callable[[], object] = lambda: None
         pool = torch.cuda.graph_pool_handle()
-        frozen = lru_cache(lambda: new_twin(lstm).requires_grad_(False))
-        for documents, words, learns in sorted(shapes, reverse=True):  # the largest first: memory for all
+        wanted = sorted(shapes, reverse=True)  # the largest first: memory for all
+        kinds = {learns for *_, learns in wanted}
+        twins = {
+            learns: twin_of(lstm) if learns else new_twin(lstm).requires_grad_(False) for learns in kinds
+        }
+        for documents, words, learns in wanted:
             free, memory = torch.cuda.mem_get_info(next(lstm.parameters()).device)
             if free < memory / 2:  # what is left belongs to the rest of a step
                 break
-            forward = Forward(lstm, twin_of(lstm) if learns else frozen())
+            forward = Forward(lstm, twins[learns])
             self.runs[documents, words, learns] = _captured(forward, lstm, documents, words, has_state, pool)
 
     def fit(self, embedded: Tensor, learns: bool) -> Run | None:
