@@ -162,11 +162,11 @@ def digest_of_language_model(config: Config) -> str:
 
 
 def _shared_settings(config: Config) -> dict[str, Any]:
+    """What a state means; how much of a document is read is the expert's own affair."""
     words, expert = config.words, config.expert
     return {
         "words.tokenizer": words.tokenizer,
         "words.lowercase": words.lowercase,
-        "words.max_length": words.max_length,
         "expert.kind": expert.kind,
         "expert.embedding_dim": expert.embedding_dim,
         "expert.hidden_dim": expert.hidden_dim,

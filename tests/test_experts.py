@@ -512,7 +512,6 @@ def test_the_run_of_another_expert_serves_as_a_language_model(
         ("lm-lstm", "expert.embedding_dim", "4", "6"),
         ("lm-lstm", "expert.normalizes_embeddings", "false", "true"),
         ("lm-lstm", "words.lowercase", "false", "true"),
-        ("lm-lstm", "words.max_length", "30", "1000"),
         ("lm-lstm", "expert.kind", "elmo-lstm", "lm-lstm"),
         ("elmo-lstm", "expert.kind", "lm-lstm", "elmo-lstm"),
     ],
@@ -525,6 +524,16 @@ def test_a_language_model_that_does_not_fit_is_refused(
     change = ["--set", f"{setting}={ours}"]
     refuses(sentence, "train", *words, "--lm", models / kind, "--out", tmp_path / "run", *TINY, *change)
     assert not (tmp_path / "run/config.json").exists()
+
+
+def test_an_expert_may_read_more_or_less_of_a_document_than_its_language_model(
+    tmp_path: Path, words: list[str], models: Path
+) -> None:
+    lm, out = models / "lm-lstm", tmp_path / "run"
+    shorter = ["--set", "words.max_length=30"]
+    assert mein("train", *words, "--lm", lm, "--out", out, *TINY, *BRIEF, *shorter).code == 0
+    assert read_config(RunFolder(out)).words.max_length == 30
+    assert (out / "words.txt").read_bytes() == (lm / "words.txt").read_bytes()
 
 
 def test_a_language_model_brings_the_settings_that_it_needs(

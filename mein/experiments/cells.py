@@ -24,6 +24,23 @@ EXPERTS: dict[str, dict[str, Any]] = {
 }
 """The paper's rows, and the settings that make each."""
 
+CHOSEN: dict[str, Any] = {
+    "pretraining.patience": None,
+    "expert_training.epochs": 10,
+    "expert_training.patience": None,
+    "expert_training.averaging": 0.999,
+    "fine_tuning.epochs": 3,
+    "fine_tuning.patience": None,
+    "fine_tuning.min_gain": 0.0,
+}
+CHOSEN_FOR: dict[str, dict[str, Any]] = {
+    "lstm": {"expert_training.epochs": 12},
+    "lm-lstm": {"expert.mlp_dropout": 0.5, "expert_training.learning_rate": 5e-4},
+    "adv-lm-lstm": {"expert.mlp_dropout": 0.5},
+    "adv-lm-lstm-large": {"expert.mlp_dropout": 0.5},
+}
+"""What was chosen on IMDB's dev for all rows, and for some: used with the preset full, under the user's."""
+
 MAIN_RUN: dict[str, Any] = {
     "imitators.windows": list(WINDOWS),
     "imitator_training.documents": None,

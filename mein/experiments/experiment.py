@@ -9,7 +9,7 @@ from mein.data.benchmarks import BENCHMARKS
 from mein.data.corpus import Corpus, corpus_of_files, source_of_lists
 from mein.data.readers import ColumnsConfig
 from mein.errors import InputError
-from mein.experiments.cells import EXPERTS, MAIN_RUN
+from mein.experiments.cells import CHOSEN, CHOSEN_FOR, EXPERTS, MAIN_RUN
 from mein.experiments.settings import digest_of
 from mein.labeled import read_labeled
 from mein.progress import Reporter
@@ -81,8 +81,14 @@ class Experiment:
 
     def config(self, expert: str, seed: int, **named: Any) -> Config:
         """The settings of an expert's main run."""
+        chosen = self._chosen | (CHOSEN_FOR.get(expert, {}) if self._chosen else {}) | self.settings
         own = MAIN_RUN | EXPERTS[expert] | {"seed": seed} | named
-        return load_config(self.preset, overrides=self.settings | own)
+        return load_config(self.preset, overrides=chosen | own)
+
+    @property
+    def _chosen(self) -> dict[str, Any]:
+        """What we chose for all rows; other presets are taken at their word."""
+        return CHOSEN if self.preset == "full" else {}
 
     def digest(self, expert: str) -> str:
         """What tells an expert's results by these settings from those by others."""
@@ -90,5 +96,6 @@ class Experiment:
 
     def shared_config(self, sections: tuple[str, ...], **named: Any) -> Config:
         """The settings of what runs share, whatever else is set for some of them."""
-        own = {name: value for name, value in self.settings.items() if name.split(".")[0] in sections}
+        given = self._chosen | self.settings
+        own = {name: value for name, value in given.items() if name.split(".")[0] in sections}
         return load_config(self.preset, overrides=own | named)
