@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from mein.data.splits import fingerprint, word_string
 
 FEWEST, MOST = 5, 40  # tokens; nine of ten snippets have 7 to 38
-LARGEST = 200_000  # sentences in all
+LARGEST = 2_000_000  # sentences in all
 
 BREAK = re.compile(r"<br\s*/?>|\n", re.IGNORECASE)
 END = re.compile(
