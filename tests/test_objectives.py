@@ -187,7 +187,7 @@ class Plainly:
         steps = [coefficients @ way for coefficients, way in zip(a, ways, strict=True)]
         step = torch.stack([s / s.norm() for s in steps])
         (g,) = torch.autograd.grad(self.kl(p, self.logits(e.detach() + step, alpha)), a)
-        r = torch.stack([(g[t] / g[t].norm()) @ way for t, way in enumerate(ways)])
+        r = torch.stack([g[t] @ way for t, way in enumerate(ways)])
         return of_norm(r, EPSILON)
 
     def gradients(self, loss: Tensor) -> dict[str, Tensor]:

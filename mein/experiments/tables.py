@@ -29,7 +29,8 @@ What differs from the paper is listed in [paper.md](paper.md), and why in [log.m
 free and fitted on dev, evidence is centred, imitators start nearer zero and learn at a rate that falls to 0.
 Each line under `results/` has the command with every other setting. "The paper's gates" and "our gates"
 differ in stage 3 alone. `imdb-150k` is IMDB with 100,000 more reviews in its file of unlabelled text;
-`electronics` follows Elec's recipe but is not Elec, and `r52` stands in for RCV1: the paper has no figures for them.
+`electronics` follows Elec's recipe but is not Elec, and `r52` stands in for RCV1: the paper has no figures
+for them.
 """
 
 

@@ -63,8 +63,8 @@ def word_push(
 ) -> Tensor:
     """iVAT's r (B, T, D): a combination of each word's directions (B, T, K, D) to its neighbours.
 
-    Every direction counts alike at first; the gradient says which of them matter. Where it is too small for
-    the precision, they go on counting alike.
+    Every direction counts alike at first; the gradient over the whole document says which words and which
+    of their directions matter. Where it is too small for the precision, they go on counting alike.
     """
     K = directions.shape[2]
     if K == 0:  # the labelled text has a single word
@@ -74,7 +74,7 @@ def word_push(
     step = _unit((a[..., None] * directions).sum(2))  # per word, of norm 1
     change = divergence(logits.detach(), logits_of(embedded.detach() + step))
     (g,) = torch.autograd.grad(change.sum(), a)
-    towards = (_unit(g)[..., None] * directions).sum(2)
+    towards = (g[..., None] * directions).sum(2)
     return scaled(_unless_zero(towards, step.detach()), epsilon)
 
 
