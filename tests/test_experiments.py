@@ -17,10 +17,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from mein import __version__
-from mein.config import parse_overrides
+from mein.config import load_config, parse_overrides
 from mein.errors import ConfigError, InputError, RunError
 from mein.experiments import cells, tables
-from mein.experiments.cells import DATA, EXPERTS, OWNED, VARIANTS, Cell
+from mein.experiments.cells import CHOSEN, DATA, EXPERTS, MAIN_RUN, OWNED, VARIANTS, Cell
 from mein.experiments.column import run_column
 from mein.experiments.experiment import Experiment
 from mein.experiments.figures import more_data_figure
@@ -336,6 +336,38 @@ def test_the_page_says_where_settings_differ() -> None:
     assert "different settings" not in tables.results_page(lines)
     page = tables.results_page([*lines, made_up("lstm", "imn", 1, 100) | {"settings": "e"}])
     assert "**Results of lstm come from different settings** (d, e)." in page
+
+
+def test_full_has_what_was_chosen_on_dev_and_a_setting_wins_over_it(experiment: Experiment) -> None:
+    full = replace(experiment, preset="full", settings={})
+    for expert, rate, dropout, epochs in (
+        ("lstm", 1e-3, 0.0, 12),
+        ("lm-lstm", 5e-4, 0.5, 10),
+        ("adv-lm-lstm", 1e-3, 0.5, 10),
+        ("adv-lm-lstm-large", 1e-3, 0.5, 10),
+        ("vat-lm-lstm", 1e-3, 0.0, 10),
+    ):
+        config = full.config(expert, 0)
+        training = config.expert_training
+        assert (training.learning_rate, training.epochs, training.averaging) == (rate, epochs, 0.999)
+        assert config.expert.mlp_dropout == dropout
+        assert config.pretraining.patience is None
+    assert full.shared_config(("pretraining",)).pretraining.patience is None
+    settings = {"expert_training.learning_rate": 2e-3, "expert_training.epochs": 4, "pretraining.patience": 2}
+    given = replace(full, settings=settings)
+    training = given.config("lm-lstm", 0).expert_training
+    assert (training.learning_rate, training.epochs, training.averaging) == (2e-3, 4, 0.999)
+    assert given.shared_config(("pretraining",)).pretraining.patience == 2
+
+
+@pytest.mark.parametrize("preset", ["small", "paper", "miyato"])
+def test_other_presets_are_taken_at_their_word(experiment: Experiment, preset: str) -> None:
+    own = replace(experiment, preset=preset, settings={})
+    for expert in EXPERTS:
+        expected = load_config(preset, overrides=MAIN_RUN | EXPERTS[expert] | {"seed": 3})
+        assert own.config(expert, 3) == expected
+    sections = tuple({name.split(".")[0] for name in CHOSEN})
+    assert own.shared_config(sections) == load_config(preset)
 
 
 def test_the_published_lines_can_be_continued_by_their_own_commands() -> None:

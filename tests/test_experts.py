@@ -1,6 +1,8 @@
 """Every expert, by every way of training, from text to folder: it runs, resumes, and peeks at nothing."""
 
+import json
 import pickle
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -512,6 +514,8 @@ def test_the_run_of_another_expert_serves_as_a_language_model(
         ("lm-lstm", "expert.embedding_dim", "4", "6"),
         ("lm-lstm", "expert.normalizes_embeddings", "false", "true"),
         ("lm-lstm", "words.lowercase", "false", "true"),
+        ("lm-lstm", "words.tokenizer", "paper", "words"),
+        ("lm-lstm", "words.max_words", "9", "30000"),
         ("lm-lstm", "expert.kind", "elmo-lstm", "lm-lstm"),
         ("elmo-lstm", "expert.kind", "lm-lstm", "elmo-lstm"),
     ],
@@ -526,13 +530,18 @@ def test_a_language_model_that_does_not_fit_is_refused(
     assert not (tmp_path / "run/config.json").exists()
 
 
+@pytest.mark.parametrize(("theirs", "ours"), [(1000, 30), (20, 30)])
 def test_an_expert_may_read_more_or_less_of_a_document_than_its_language_model(
-    tmp_path: Path, words: list[str], models: Path
+    tmp_path: Path, words: list[str], models: Path, theirs: int, ours: int
 ) -> None:
-    lm, out = models / "lm-lstm", tmp_path / "run"
-    shorter = ["--set", "words.max_length=30"]
-    assert mein("train", *words, "--lm", lm, "--out", out, *TINY, *BRIEF, *shorter).code == 0
-    assert read_config(RunFolder(out)).words.max_length == 30
+    lm, out = tmp_path / "lm", tmp_path / "run"
+    shutil.copytree(models / "lm-lstm", lm)
+    content = json.loads((lm / "config.json").read_text(encoding="utf-8"))
+    content["config"]["words"]["max_length"] = theirs
+    (lm / "config.json").write_text(json.dumps(content), encoding="utf-8")
+    length = ["--set", f"words.max_length={ours}"]
+    assert mein("train", *words, "--lm", lm, "--out", out, *TINY, *BRIEF, *length).code == 0
+    assert read_config(RunFolder(out)).words.max_length == ours
     assert (out / "words.txt").read_bytes() == (lm / "words.txt").read_bytes()
 
 

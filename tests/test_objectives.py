@@ -179,14 +179,15 @@ class Plainly:
         self, e: Tensor, p: Tensor, alpha: Tensor, document: list[int], neighbors: Tensor
     ) -> Tensor:
         table = [row.detach() for row in self.table()]
-        a = torch.full((len(document), 3), 1 / 3, dtype=torch.double, requires_grad=True)
         ways = []
         for word in document:
             vectors = [table[int(n)] - table[word] for n in neighbors[word]]
             ways.append(torch.stack([v / v.norm() if v.norm() > 0 else v for v in vectors]))
-        steps = [coefficients @ way for coefficients, way in zip(a, ways, strict=True)]
-        step = torch.stack([s / s.norm() for s in steps])
-        (g,) = torch.autograd.grad(self.kl(p, self.logits(e.detach() + step, alpha)), a)
+        sums = [way.sum(0) for way in ways]
+        step = torch.stack([s / s.norm() for s in sums])
+        a = torch.zeros(len(document), 3, dtype=torch.double, requires_grad=True)  # beyond the first step
+        moved = torch.stack([coefficients @ way for coefficients, way in zip(a, ways, strict=True)])
+        (g,) = torch.autograd.grad(self.kl(p, self.logits(e.detach() + step + moved, alpha)), a)
         r = torch.stack([g[t] @ way for t, way in enumerate(ways)])
         return of_norm(r, EPSILON)
 

@@ -248,6 +248,29 @@ def test_ivat_pushes_every_word_only_along_the_ways_to_its_neighbours() -> None:
             assert np.abs(wanted).max() > 1e-6  # K = 3 < D = 6: the span says something
 
 
+def test_ivat_with_one_neighbour_pushes_along_it_by_its_slope() -> None:
+    """logits = (w . sum of e, 0): the gradient is the same for all words, and d_t (g . d_t) can be told."""
+    w = torch.tensor([3.0, 1.0], dtype=torch.double)
+    directions = torch.tensor([[1.0, 0.0], [0.0, -1.0], [0.6, 0.8]], dtype=torch.double)[None, :, None]
+
+    def logits_of(e: Tensor) -> Tensor:
+        return torch.stack([e.sum(1) @ w.to(e.dtype), e.new_zeros(1)], dim=1)
+
+    slopes = directions[0, :, 0] @ w  # 3, -1, 2.6
+    expected = scaled((slopes[:, None] * directions[0, :, 0])[None], 2.0)
+    embedded = torch.zeros(1, 3, 2, dtype=torch.double)
+    for kind, off in ((torch.double, 1e-12), (torch.float, 1e-6)):
+        logits = logits_of(embedded.to(kind)) - torch.tensor([4.0, 0.0], dtype=kind)
+        found = word_push(logits_of, embedded.to(kind), logits, directions.to(kind), 2.0)
+        torch.testing.assert_close(found.double(), expected, rtol=0.0, atol=off)
+
+
+def test_ivat_without_any_neighbour_pushes_nothing() -> None:
+    embedded = torch.randn(2, 3, D)
+    found = word_push(lambda e: e.sum(1)[:, :2], embedded, torch.zeros(2, 2), torch.zeros(2, 3, 0, D), 5.0)
+    assert found.tolist() == torch.zeros(2, 3, D).tolist()
+
+
 def test_directions_are_unit_vectors_to_the_neighbours_and_zero_on_padding() -> None:
     table = torch.tensor([[0.0, 0.0], [1.0, 1.0], [4.0, 5.0], [1.0, -1.0]])
     neighbors = torch.tensor([[2, 3], [2, 3], [1, 3], [1, 2]])

@@ -39,7 +39,7 @@ CHOSEN_FOR: dict[str, dict[str, Any]] = {
     "adv-lm-lstm": {"expert.mlp_dropout": 0.5},
     "adv-lm-lstm-large": {"expert.mlp_dropout": 0.5},
 }
-"""What was chosen on IMDB's dev for all rows, and for some: used with the preset full, under the user's."""
+"""What was chosen on IMDB's dev for all rows, and for some: with the preset full, and --set above it."""
 
 MAIN_RUN: dict[str, Any] = {
     "imitators.windows": list(WINDOWS),

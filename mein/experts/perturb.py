@@ -61,20 +61,16 @@ def virtual_push(
 def word_push(
     logits_of: LogitsOf, embedded: Tensor, logits: Tensor, directions: Tensor, epsilon: float
 ) -> Tensor:
-    """iVAT's r (B, T, D): a combination of each word's directions (B, T, K, D) to its neighbours.
+    """iVAT's r (B, T, D): sum_k (g . d_k) d_k for each word's directions d_k (B, T, K, D) to its neighbours.
 
-    Every direction counts alike at first; the gradient over the whole document says which words and which
-    of their directions matter. Where it is too small for the precision, they go on counting alike.
+    g is the gradient of the divergence where every word has gone a step of norm 1 along all its directions
+    alike, so g . d_k is that of d_k's coefficient. Where it is too small for the precision, the step remains.
     """
-    K = directions.shape[2]
-    if K == 0:  # the labelled text has a single word
-        return torch.zeros_like(embedded, requires_grad=False)
-    a = torch.full(directions.shape[:3], 1.0 / K, dtype=embedded.dtype, device=embedded.device)
-    a.requires_grad_()
-    step = _unit((a[..., None] * directions).sum(2))  # per word, of norm 1
+    step = _unit(directions.sum(2)).to(embedded.dtype).requires_grad_()
     change = divergence(logits.detach(), logits_of(embedded.detach() + step))
-    (g,) = torch.autograd.grad(change.sum(), a)
-    towards = (g[..., None] * directions).sum(2)
+    (g,) = torch.autograd.grad(change.sum(), step)
+    slopes = (directions * g[:, :, None]).sum(-1)  # (B, T, K)
+    towards = (slopes[..., None] * directions).sum(2)
     return scaled(_unless_zero(towards, step.detach()), epsilon)
 
 
@@ -120,8 +116,8 @@ def nearest_words(table: Tensor, candidates: Tensor, count: int) -> Tensor:
 
 
 def _unit(vectors: Tensor) -> Tensor:
-    """Vectors of norm 1 along the last axis; zero, with a finite gradient, where they are zero."""
+    """Vectors of norm 1 along the last axis; zero where they are zero."""
     tiny = torch.finfo(vectors.dtype).tiny
-    largest = vectors.detach().abs().amax(-1, keepdim=True)
-    relative = vectors / torch.where(largest < tiny, 1.0, largest)  # by tiny the gradient would overflow
+    largest = vectors.abs().amax(-1, keepdim=True)
+    relative = vectors / torch.where(largest < tiny, 1.0, largest)
     return relative / relative.square().sum(-1, keepdim=True).clamp_min(tiny).sqrt()

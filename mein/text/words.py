@@ -45,7 +45,7 @@ class WordsConfig(Settings):
     """Keep words of at least this many documents; where that leaves none, keep every word."""
     max_words: int = Field(default=100_000, ge=1)
     """Keep at most this many words, the most frequent ones."""
-    max_length: Annotated[int, Field(ge=1)] | None = 1_000
+    max_length: Annotated[int, Field(ge=2)] | None = 1_000
     """The expert reads only the last so many words of a document, its end included; none reads all."""
 
 
