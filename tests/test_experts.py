@@ -563,6 +563,15 @@ def test_a_folder_without_a_language_model_is_refused(tmp_path: Path, words: lis
         assert not (tmp_path / "run").exists()
 
 
+def test_a_run_that_took_its_language_model_from_elsewhere_says_where(
+    tmp_path: Path, words: list[str], models: Path
+) -> None:
+    lm, first = models / "lm-lstm", tmp_path / "first"
+    assert mein("train", *words, "--lm", lm, "--out", first, *TINY, *BRIEF).code == 0
+    sentence = rf"{first} started from the language model in {lm.resolve()}: give that\."
+    refuses(sentence, "train", *words, "--lm", first, "--out", tmp_path / "run", *TINY)
+
+
 def test_a_language_model_is_of_no_use_to_others(tmp_path: Path, words: list[str], models: Path) -> None:
     lm = models / "lm-lstm"
     sentence = r"A language model is of no use to 'lstm': set expert\.kind to lm-lstm\."
