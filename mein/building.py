@@ -147,19 +147,18 @@ def words_of_language_model(config: Config) -> Words | None:
 def settings_of_language_model(path: Path) -> dict[str, Any]:
     """The settings, by dotted name, that an expert must share with the language model in a folder."""
     folder = RunFolder(path)
-    is_there = (folder / LANGUAGE_MODEL).exists()
-    if not is_there and not (folder / "config.json").exists():
-        raise _no_language_model(path)
-    config = make_config(folder.read_json("config.json").get("config", {}))
-    if is_there:
-        return _shared_settings(config)
-    if config.expert.language_model is None:
-        raise _no_language_model(path)
-    raise RunError(f"{path} started from the language model in {config.expert.language_model}: give that.")
+    if not (folder / LANGUAGE_MODEL).exists():
+        raise RunError(_why_none(folder))
+    return _shared_settings(make_config(folder.read_json("config.json").get("config", {})))
 
 
-def _no_language_model(path: Path) -> RunError:
-    return RunError(f"{path} holds no language model: make one with `mein pretrain` in a folder of its own.")
+def _why_none(folder: RunFolder) -> str:
+    """A sentence for a folder without a language model."""
+    content = folder.read_json("config.json") if (folder / "config.json").exists() else {}
+    elsewhere = content.get("config", {}).get("expert", {}).get("language_model")
+    if elsewhere is not None:
+        return f"{folder.path} started from the language model in {elsewhere}: give that."
+    return f"{folder.path} holds no language model: make one with `mein pretrain` in a folder of its own."
 
 
 def digest_of_language_model(config: Config) -> str:

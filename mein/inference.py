@@ -18,7 +18,7 @@ from mein.text.batches import PieceBatch, by_tokens, pack_pieces, pad_words
 from mein.text.ragged import Ragged
 
 BATCH_TOKENS = 16_384  # tokens in flight: large enough to keep cores busy, small beside the networks
-GPU_BATCH_TOKENS = 131_072  # several runs share a GPU, and each keeps the memory of its largest batch
+GPU_BATCH_TOKENS = 262_144
 
 
 def choose_device(name: str) -> torch.device:

@@ -73,6 +73,7 @@ def test_none_stands_for_no_value() -> None:
         ("leaky", "imitators.leaky_slope"),
         ("fine_tuning.learningrate", "fine_tuning.learning_rate"),
         ("windows", "imitators.windows"),
+        ("words.max_length", 1),
     ],
 )
 def test_an_unknown_key_is_refused_with_the_nearest(key: str, nearest: str) -> None:

@@ -81,14 +81,15 @@ class Experiment:
 
     def config(self, expert: str, seed: int, **named: Any) -> Config:
         """The settings of an expert's main run."""
-        chosen = self._chosen | (CHOSEN_FOR.get(expert, {}) if self._chosen else {}) | self.settings
+        chosen = self._chosen(expert) | self.settings
         own = MAIN_RUN | EXPERTS[expert] | {"seed": seed} | named
         return load_config(self.preset, overrides=chosen | own)
 
-    @property
-    def _chosen(self) -> dict[str, Any]:
-        """What we chose for all rows; other presets are taken at their word."""
-        return CHOSEN if self.preset == "full" else {}
+    def _chosen(self, expert: str | None = None) -> dict[str, Any]:
+        """What we chose for an expert's row, or for all; other presets are taken at their word."""
+        if self.preset != "full":
+            return {}
+        return CHOSEN if expert is None else CHOSEN | CHOSEN_FOR.get(expert, {})
 
     def digest(self, expert: str) -> str:
         """What tells an expert's results by these settings from those by others."""
@@ -96,6 +97,6 @@ class Experiment:
 
     def shared_config(self, sections: tuple[str, ...], **named: Any) -> Config:
         """The settings of what runs share, whatever else is set for some of them."""
-        given = self._chosen | self.settings
+        given = self._chosen() | self.settings
         own = {name: value for name, value in given.items() if name.split(".")[0] in sections}
         return load_config(self.preset, overrides=own | named)

@@ -66,7 +66,7 @@ def word_push(
     g is the gradient of the divergence where every word has gone a step of norm 1 along all its directions
     alike, so g . d_k is that of d_k's coefficient. Where it is too small for the precision, the step remains.
     """
-    step = _unit(directions.sum(2)).to(embedded.dtype).requires_grad_()
+    step = _unit(directions.sum(2)).requires_grad_()
     change = divergence(logits.detach(), logits_of(embedded.detach() + step))
     (g,) = torch.autograd.grad(change.sum(), step)
     slopes = (directions * g[:, :, None]).sum(-1)  # (B, T, K)
