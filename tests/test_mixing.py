@@ -40,7 +40,7 @@ class Shelf:
 
 
 def mixed(seed: int = 0) -> MixedShards:
-    return MixedShards(cast(Store, Shelf()), 2, CPU, seed)
+    return MixedShards([cast(Store, Shelf())], 2, CPU, seed)
 
 
 @pytest.fixture(params=[10**9, SOME, 1])
@@ -122,8 +122,24 @@ def test_no_shards_are_no_groups() -> None:
 def test_one_group_is_held_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mixing, "BYTES_TOGETHER", 1)
     text = mixed()
-    shelf = cast(Shelf, text.store)
+    shelf = cast(Shelf, text.shards[0][0])
     first, last = np.array([0]), np.array([sum(SHARDS) - 1])
     for rows in (first, first, last, last, first):
         text.fetch(rows)
     assert shelf.loaded == [0, 5, 0]
+
+
+def test_several_stores_are_read_as_one(together: int) -> None:
+    """Rows count on: the documents of the second store come after those of the first, with its own pieces."""
+    first, second = Shelf(), Shelf()
+    second.parts = [ragged([[1_000 + x for x in row] for row in part.to_lists()]) for part in second.parts]
+    text = MixedShards([cast(Store, first), cast(Store, second)], 2, CPU, 0)
+    n = sum(SHARDS)
+    assert len(text) == 2 * n
+    seen: dict[int, int] = {}
+    for rows in text.plan(0, None, 6, None):
+        pieces, probs, local = text.fetch(rows)
+        values = pieces.values[torch.from_numpy(pieces.starts[local])].tolist()
+        seen |= dict(zip(rows.tolist(), values, strict=True))
+        assert probs[local, 0].tolist() == pytest.approx([(row % n) / 100 for row in rows.tolist()])
+    assert seen == {row: 10 * (row % n) + 1_000 * (row >= n) for row in range(2 * n)}

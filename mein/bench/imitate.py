@@ -56,7 +56,7 @@ def _plain(
 ) -> dict[str, float]:
     """The paper's loop: Embedding and Conv1d in float32, 32 documents a batch, torch's own Adam."""
     imitators = new_imitators(folder, config, device)
-    text = MixedShards(unlabeled, imitators.offset.shape[1], device, config.seed)
+    text = MixedShards([unlabeled], imitators.offset.shape[1], device, config.seed)
     plan = partial(text.plan, 0, None, 0, PLAIN_DOCUMENTS)
     _plain_seconds(new_imitators(folder, config, device), text, islice(plan(), WARM_STEPS))
     seconds = _plain_seconds(imitators, text, plan())
@@ -88,6 +88,7 @@ def _ours(
     First with looks at the KL, then as many steps again without: while one looks, batches are fetched ahead.
     """
     settings = suited(config.imitator_training, unlabeled)
+    settings = settings.model_copy(update={"together": 0.0})  # the loss of the plain loop
 
     def begin() -> Steps:
         imitators = new_imitators(folder, config, device)

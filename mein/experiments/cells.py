@@ -53,12 +53,14 @@ OWNED = ("seed", "expert.kind", "expert.training", "expert.language_model", *MAI
 """Settings by which cells differ: the grid's to set, not the user's."""
 
 PAPER_GATES: dict[str, Any] = {
+    "imitator_training.reads_labeled": False,
+    "imitator_training.together": 0.0,
     "mixture.gates": "sigmoid",
     "mixture.centers_evidence": False,
     "fine_tuning.min_gain": 0.0,
     "fine_tuning.patience": None,
 }
-"""What the paper does in stage 3, from the same expert and imitators."""
+"""What the paper does after stage 1; imitators are the main run's where they learned as the paper's do."""
 
 WINDOW_SETS = {
     "A": (1,),

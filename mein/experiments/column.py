@@ -32,7 +32,7 @@ def run_column(experiment: Experiment, cells: list[Cell]) -> None:
             if cell.run != MAIN:
                 own, folder = _cell_config(config, cell), RunFolder(main.path.with_name(cell.run))
                 with _turn(folder):
-                    branch(main, folder, own, corpus, "imitators" if cell.is_whole else "expert")
+                    branch(main, folder, own, corpus, "imitators" if _learn_alike(own, config) else "expert")
                     _train(experiment, own, corpus, folder)
                 record(experiment, [cell], own, corpus, folder, shared)
 
@@ -51,6 +51,11 @@ def _cell_config(config: Config, cell: Cell) -> Config:
         section, key = name.split(".")
         settings[section][key] = value
     return Config.model_validate(settings)
+
+
+def _learn_alike(one: Config, other: Config) -> bool:
+    """Whether imitators of the same expert come out the same."""
+    return one.imitators == other.imitators and one.imitator_training == other.imitator_training
 
 
 def _train(experiment: Experiment, config: Config, corpus: Corpus, folder: RunFolder) -> None:

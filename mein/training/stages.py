@@ -13,15 +13,15 @@ from torch import Tensor, nn
 
 from mein import ranks
 from mein.experts.base import Expert
-from mein.imitators.projected import projected_loss, stream_of
+from mein.imitators.projected import stream_of
 from mein.imitators.reference import Imitators
-from mein.imitators.stream import Stream
 from mein.inference import device_of
 from mein.mixture import Gates, MixtureConfig, mix
 from mein.seeds import numpy_generator
-from mein.text.batches import PieceBatch, bucketed, pad_words, to_device
+from mein.text.batches import bucketed, pad_words, to_device
 from mein.text.ragged import Ragged
 from mein.text.store import Store
+from mein.training.imitated import Imitated
 from mein.training.labelled import Labelled, Randomness
 from mein.training.loop import OptimizationConfig, Outcome, Runtime, train
 from mein.training.mixing import MixedShards
@@ -67,6 +67,11 @@ class ImitationConfig(OptimizationConfig):
     """Documents in a batch, instead of pieces."""
     documents: Annotated[int, Field(ge=1)] | None = None
     """Learn from so many of the unlabelled documents, drawn at random; none takes all."""
+    reads_labeled: bool = False
+    """Whether imitators also learn what the expert says of the labelled text, which it knows by heart."""
+    together: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
+    """How much it counts that all imitators together say of a document what the expert says; 0: only what
+    each window says counts, as in the paper."""
 
 
 @dataclass(frozen=True)
@@ -106,10 +111,14 @@ def train_imitators(
     config: ImitationConfig,
     runtime: Runtime,
     seed: int,
+    labeled: Store | None = None,
 ) -> Outcome:
-    """Phi = argmin L_u: the second line. Reads the expert's word on each document, never a label."""
+    """Phi = argmin L_u: the second line. Reads the expert's word on each document, never a label.
+
+    labeled: documents that are always learned from, beside those without labels.
+    """
     config = suited(config, unlabeled)
-    return train(imitation_stage(imitators, unlabeled, held_out, config, seed), config, runtime)
+    return train(imitation_stage(imitators, unlabeled, held_out, config, seed, labeled), config, runtime)
 
 
 def suited(config: ImitationConfig, unlabeled: Store) -> ImitationConfig:
@@ -122,33 +131,40 @@ def suited(config: ImitationConfig, unlabeled: Store) -> ImitationConfig:
 
 
 def imitation_stage(
-    imitators: Imitators, unlabeled: Store, held_out: Store, config: ImitationConfig, seed: int
+    imitators: Imitators,
+    unlabeled: Store,
+    held_out: Store,
+    config: ImitationConfig,
+    seed: int,
+    labeled: Store | None = None,
 ) -> Stage:
     """What the loop needs to know of stage 2."""
     device = device_of(imitators)
     tokens = _batch_tokens(unlabeled, config) if config.batch_tokens is None else config.batch_tokens
     chosen = drawn_rows(len(unlabeled), config.documents, seed)
-    text = MixedShards(unlabeled, imitators.offset.shape[1], device, seed)
+    stores = [unlabeled] if labeled is None else [unlabeled, labeled]
+    if chosen is not None and labeled is not None:
+        chosen = np.concatenate([chosen, np.ones(len(labeled), dtype=bool)])
+    text = MixedShards(stores, imitators.offset.shape[1], device, seed)
     own, number, processes = own_windows(imitators)
 
     def plan(epoch: int) -> Iterator[np.ndarray]:
         return text.plan(epoch, chosen, tokens, config.batch_documents)
 
-    def fetch(rows: np.ndarray) -> tuple[PieceBatch, Tensor, Stream]:
+    def fetch(rows: np.ndarray) -> Imitated:
         pieces, probs, local = text.fetch(rows)
         share = share_of(pieces.lengths[local], number, processes)
-        local = local[share.rows]  # the loss is linear in the expert's word: a mean becomes a part of one
+        local = local[share.rows]
         batch = pieces.pack(local, own.gap)
         stream = stream_of(own, batch.pieces, probs.shape[1])
-        return batch, probs[to_device(local, device)] * share.part, stream
+        return Imitated(batch, probs[to_device(local, device)], stream, share)
 
-    def loss(fetched: tuple[PieceBatch, Tensor, Stream], step: int) -> Tensor:
-        batch, expert_probs, stream = fetched
-        return projected_loss(own, batch.pieces, batch.document, expert_probs, stream=stream)
+    def loss(batch: Imitated, step: int) -> Tensor:
+        return batch.loss(own, len(imitators.windows), config.together)
 
     score = partial(imitation_scores, imitators, held_out)
     named = dict(imitators.named_parameters())
-    documents = len(unlabeled) if chosen is None else int(chosen.sum())
+    documents = len(text) if chosen is None else int(chosen.sum())
     takes_last = config.falls_to_zero  # by then the rate is 0, and agreement with the expert is not the goal
     return Stage("imitators", named, documents, plan, fetch, loss, score, takes_last=takes_last)
 
