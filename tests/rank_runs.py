@@ -31,7 +31,6 @@ KINDS: dict[str, dict[str, Any]] = {
         "class_weight": "balanced",
         "expert__mlp_dropout": 0.3,
         "imitator_training__reads_labeled": True,
-        "imitator_training__together": 1.0,
     },
     "adv": {"expert__training": "adv", "imitators__windows": [1, 1, 2]},
     "vat": {"expert__training": "vat", "imitators__windows": [2]},

@@ -38,7 +38,7 @@ from mein.training.folder import RunFolder
 from tests import tiny
 
 FEWER = "imn-w1234-u30"
-OWN = {"fine_tuning.epochs": 1, "pretraining.epochs": 2}
+OWN = {"fine_tuning.epochs": 1, "pretraining.epochs": 2, "imitator_training.reads_labeled": False}
 SETTINGS = {name: value for name, value in tiny.SETTINGS.items() if name not in OWNED} | OWN
 
 
@@ -114,6 +114,25 @@ def test_what_runs_share_is_computed_once(experiment: Experiment, lines: list[di
     assert losses[0] != losses[1]
     assert not (main / "language_model.safetensors").exists()
     assert (experiment.work / "toy/language-model-lm-lstm-6/language_model.safetensors").exists()
+
+
+def test_the_paper_s_gates_have_imitators_that_learned_as_the_paper_s(
+    experiment: Experiment, lines: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    """Where ours also read the labelled text, they are not taken over, and become what they are above."""
+    settings = experiment.settings | {"imitator_training.reads_labeled": True}
+    run_column(
+        replace(experiment, work=tmp_path / "work", results=tmp_path / "results", settings=settings),
+        [Cell("toy", "lm-lstm", "imn", 0), Cell("toy", "lm-lstm", "imn-paper", 0)],
+    )
+    ours, theirs = (
+        load_tensors(tmp_path / "work/toy/lm-lstm/seed-0" / name / "imitators.safetensors")[0]
+        for name in ("main", "imn-paper-w1234-uall")
+    )
+    as_above, _ = load_tensors(folder_of(experiment, "main") / "imitators.safetensors")
+    name = "outputs.0.weight"
+    assert not theirs[name].equal(ours[name])
+    assert theirs[name].allclose(as_above[name], atol=1e-6)
 
 
 def test_a_second_run_computes_nothing(experiment: Experiment, lines: list[dict[str, Any]]) -> None:
@@ -343,7 +362,7 @@ def test_full_has_what_was_chosen_on_dev_and_a_setting_wins_over_it(experiment: 
     for expert, rate, dropout, epochs in (
         ("lstm", 1e-3, 0.0, 12),
         ("lm-lstm", 5e-4, 0.5, 10),
-        ("adv-lm-lstm", 1e-3, 0.5, 10),
+        ("adv-lm-lstm", 1e-3, 0.5, 15),
         ("adv-lm-lstm-large", 1e-3, 0.5, 10),
         ("vat-lm-lstm", 1e-3, 0.0, 10),
     ):

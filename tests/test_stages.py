@@ -238,3 +238,21 @@ def test_the_last_epoch_is_taken_only_where_the_rate_falls_to_zero(tmp_path: Pat
     unlabeled, held_out = run.store("unlabeled"), run.store("held_out")
     config = suited(run.config.imitator_training, unlabeled)
     assert imitation_stage(imitators, unlabeled, held_out, config, 0).takes_last == falls
+
+
+def test_imitators_read_labelled_text_where_they_should(tmp_path: Path) -> None:
+    """Stage 2 then goes through it too, whole, however few of the others are drawn."""
+    settings = {"imitator_training__documents": 7, "imitator_training__reads_labeled": True}
+    run = begin(tmp_path / "run", **settings)
+    imitators = learned_imitators(run, learned_expert(run))
+    train, unlabeled, held_out = (run.store(part) for part in ("train", "unlabeled", "held_out"))
+    assert train.has_column(EXPERT_COLUMN)
+    config = suited(run.config.imitator_training, unlabeled)
+    stage = imitation_stage(imitators, unlabeled, held_out, config, 0, train)
+    rows = np.concatenate(list(stage.plan(0)))
+    assert stage.documents == len(rows) == len(np.unique(rows)) == 7 + len(train)
+    assert (rows >= len(unlabeled)).sum() == len(train)
+    plain = begin(tmp_path / "plain", **settings | {"imitator_training__reads_labeled": False})
+    others = learned_imitators(plain, learned_expert(plain))
+    assert not plain.store("train").has_column(EXPERT_COLUMN)
+    assert not torch.equal(weights(imitators)["outputs.0.weight"], weights(others)["outputs.0.weight"])

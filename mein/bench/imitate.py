@@ -88,7 +88,6 @@ def _ours(
     First with looks at the KL, then as many steps again without: while one looks, batches are fetched ahead.
     """
     settings = suited(config.imitator_training, unlabeled)
-    settings = settings.model_copy(update={"together": 0.0})  # the loss of the plain loop
 
     def begin() -> Steps:
         imitators = new_imitators(folder, config, device)

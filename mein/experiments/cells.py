@@ -54,7 +54,6 @@ OWNED = ("seed", "expert.kind", "expert.training", "expert.language_model", *MAI
 
 PAPER_GATES: dict[str, Any] = {
     "imitator_training.reads_labeled": False,
-    "imitator_training.together": 0.0,
     "mixture.gates": "sigmoid",
     "mixture.centers_evidence": False,
     "fine_tuning.min_gain": 0.0,

@@ -24,14 +24,12 @@ Precision = Literal["bf16", "float32"]
 SEGMENT_BYTES = 2**29  # of gradient rows kept at a time: 262,144 positions of 512 channels in float32
 
 
-def projected_log_probs(imitators: Imitators, pieces: Tensor, stream: Stream | None = None) -> Tensor:
+def projected_log_probs(imitators: Imitators, pieces: Tensor) -> Tensor:
     """log p_ij (I, S, Y) of a packed stream of pieces (S,), as `imitators(pieces)` gives it.
 
     Differentiable; where only the gradient of the loss is wanted, `projected_loss` is faster and smaller.
-    `stream`: what `stream_of` read of these pieces, if it is at hand.
     """
-    if stream is None:
-        stream = read_stream(pieces, len(next(each_window(imitators)).E), imitators.gap)
+    stream = read_stream(pieces, len(next(each_window(imitators)).E), imitators.gap)
     found = []
     for c, E, kernel, bias, output in each_window(imitators):
         E_u = functional.embedding(stream.ids, E, padding_idx=0)  # (U, D)

@@ -96,14 +96,14 @@ def average_windows(window_log_probs: Tensor, document: Tensor, lengths: Tensor)
     top = window_log_probs.new_full((I, B + 1, Y), -torch.inf)
     top = top.scatter_reduce(1, rows, window_log_probs.detach(), "amax")
     shifted = torch.exp(window_log_probs - top.gather(1, rows))
-    total = sum_by_document(shifted, document, B)
+    total = _sum_by_document(shifted, document, B)
     J = lengths.to(window_log_probs.dtype)[None, :, None]
     alpha = torch.log(total[:, :B]) + top[:, :B] - torch.log(J)  # Eq. 7
     uniform = torch.full_like(alpha, -torch.log(torch.tensor(float(Y))).item())
     return torch.where(lengths[None, :, None] > 0, alpha, uniform)
 
 
-def sum_by_document(values: Tensor, document: Tensor, B: int) -> Tensor:
+def _sum_by_document(values: Tensor, document: Tensor, B: int) -> Tensor:
     """The sums (I, B + 1, Y) of values (I, S, Y) over each document's positions, the same bits each time."""
     I, _, Y = values.shape
     if not values.is_cuda:
@@ -122,18 +122,3 @@ def imitation_loss(expert_probs: Tensor, window_log_probs: Tensor, document: Ten
     targets = torch.cat([expert_probs, torch.zeros_like(expert_probs[:1])])  # a gap asks nothing
     p = targets[document]  # (S, Y)
     return -(p * window_log_probs).sum() / B  # Eqs. 11, 12
-
-
-def document_loss(
-    expert_probs: Tensor, window_log_probs: Tensor, document: Tensor, lengths: Tensor
-) -> Tensor:
-    """J KL(p || q), averaged over documents, up to the expert's entropy: what all windows say together.
-
-    q = softmax(sum_i 1/J sum_j log p_ij). Not in the paper, where a window knows of no other. With J a
-    document counts as much as its windows do in `imitation_loss`; one without pieces counts nothing.
-    """
-    B = len(expert_probs)
-    said = sum_by_document(window_log_probs, document, B)[:, :B].sum(0)  # (B, Y)
-    J = lengths.to(said)[:, None]
-    log_q = functional.log_softmax(said / J.clamp_min(1.0), dim=1)
-    return -(J * expert_probs * log_q).sum() / B

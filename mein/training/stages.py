@@ -13,15 +13,15 @@ from torch import Tensor, nn
 
 from mein import ranks
 from mein.experts.base import Expert
-from mein.imitators.projected import stream_of
+from mein.imitators.projected import projected_loss, stream_of
 from mein.imitators.reference import Imitators
+from mein.imitators.stream import Stream
 from mein.inference import device_of
 from mein.mixture import Gates, MixtureConfig, mix
 from mein.seeds import numpy_generator
-from mein.text.batches import bucketed, pad_words, to_device
+from mein.text.batches import PieceBatch, bucketed, pad_words, to_device
 from mein.text.ragged import Ragged
 from mein.text.store import Store
-from mein.training.imitated import Imitated
 from mein.training.labelled import Labelled, Randomness
 from mein.training.loop import OptimizationConfig, Outcome, Runtime, train
 from mein.training.mixing import MixedShards
@@ -69,9 +69,6 @@ class ImitationConfig(OptimizationConfig):
     """Learn from so many of the unlabelled documents, drawn at random; none takes all."""
     reads_labeled: bool = False
     """Whether imitators also learn what the expert says of the labelled text, which it knows by heart."""
-    together: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
-    """How much it counts that all imitators together say of a document what the expert says; 0: only what
-    each window says counts, as in the paper."""
 
 
 @dataclass(frozen=True)
@@ -151,16 +148,17 @@ def imitation_stage(
     def plan(epoch: int) -> Iterator[np.ndarray]:
         return text.plan(epoch, chosen, tokens, config.batch_documents)
 
-    def fetch(rows: np.ndarray) -> Imitated:
+    def fetch(rows: np.ndarray) -> tuple[PieceBatch, Tensor, Stream]:
         pieces, probs, local = text.fetch(rows)
         share = share_of(pieces.lengths[local], number, processes)
-        local = local[share.rows]
+        local = local[share.rows]  # the loss is linear in the expert's word: a mean becomes a part of one
         batch = pieces.pack(local, own.gap)
         stream = stream_of(own, batch.pieces, probs.shape[1])
-        return Imitated(batch, probs[to_device(local, device)], stream, share)
+        return batch, probs[to_device(local, device)] * share.part, stream
 
-    def loss(batch: Imitated, step: int) -> Tensor:
-        return batch.loss(own, len(imitators.windows), config.together)
+    def loss(fetched: tuple[PieceBatch, Tensor, Stream], step: int) -> Tensor:
+        batch, expert_probs, stream = fetched
+        return projected_loss(own, batch.pieces, batch.document, expert_probs, stream=stream)
 
     score = partial(imitation_scores, imitators, held_out)
     named = dict(imitators.named_parameters())
