@@ -156,13 +156,14 @@ def learned_imitators(run: Run, expert: Expert) -> Imitators:
 def _teach(run: Run, expert: Expert, imitators: Imitators) -> None:
     run.runtime.reporter.say("Stage 2: the imitators learn what the expert says")
     unlabeled, held_out = (run.store(part) for part in UNLABELED_PARTS)
-    settings = run.config.imitator_training
-    labeled = run.store("train") if settings.reads_labeled else None
+    settings, labeled = run.config.imitator_training, None
     with run.timed("labelling"):
         by = sha256_of(run.folder / "expert.safetensors")
         classes = run.labeled.labels.classes
-        stores = [unlabeled, held_out, *([] if labeled is None else [labeled])]
-        label_documents(expert, stores, classes, by, run.runtime.reporter)
+        label_documents(expert, [unlabeled, held_out], classes, by, run.runtime.reporter)
+        if settings.reads_labeled and unlabeled.labelled_by == {by}:  # another teacher has no word on it
+            labeled = run.store("train")
+            label_documents(expert, [labeled], classes, by, run.runtime.reporter)
     with run.timed("imitators"):
         train_imitators(imitators, unlabeled, held_out, settings, run.runtime, run.config.seed, labeled)
     if run.config.mixture.centers_evidence:

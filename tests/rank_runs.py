@@ -27,15 +27,11 @@ SHORT = {
     "runtime__checkpoint_seconds": 0,
 }
 KINDS: dict[str, dict[str, Any]] = {
-    "plain": {
-        "class_weight": "balanced",
-        "expert__mlp_dropout": 0.3,
-        "imitator_training__reads_labeled": True,
-    },
+    "plain": {"class_weight": "balanced", "expert__mlp_dropout": 0.3},
     "adv": {"expert__training": "adv", "imitators__windows": [1, 1, 2]},
     "vat": {"expert__training": "vat", "imitators__windows": [2]},
     "ivat": {"expert__training": "ivat", "expert__mlp_dropout": 0.3, "imitators__shares_embedding": False},
-    "lm": {"expert__kind": "lm-lstm"},
+    "lm": {"expert__kind": "lm-lstm", "imitator_training__reads_labeled": False},
     "documents": {"expert__kind": "lm-lstm", "pretraining__reads": "documents"},
     "elmo": {"expert__kind": "elmo-lstm"},
 }

@@ -20,7 +20,7 @@ SOME = 24 * 8
 class Shelf:
     """A store in memory; the pieces and the probabilities of a document tell which one it is."""
 
-    shard_count, shard_lengths = len(SHARDS), tuple(SHARDS)
+    shard_count, shard_lengths, least = len(SHARDS), tuple(SHARDS), 0.0
 
     def __init__(self) -> None:
         rows = [[10 * row + j for j in range(1 + row % 3)] for row in range(sum(SHARDS))]
@@ -35,7 +35,7 @@ class Shelf:
 
     def column(self, name: str, shard: int) -> np.ndarray:
         self.loaded.append(shard)
-        p = (self.first[shard] + np.arange(SHARDS[shard])) / 100
+        p = self.least + (self.first[shard] + np.arange(SHARDS[shard])) / 100
         return np.stack([p, 1 - p], axis=1).astype(np.float32)
 
 
@@ -133,6 +133,7 @@ def test_several_stores_are_read_as_one(together: int) -> None:
     """Rows count on: the documents of the second store come after those of the first, with its own pieces."""
     first, second = Shelf(), Shelf()
     second.parts = [ragged([[1_000 + x for x in row] for row in part.to_lists()]) for part in second.parts]
+    second.least = 0.5
     text = MixedShards([cast(Store, first), cast(Store, second)], 2, CPU, 0)
     n = sum(SHARDS)
     assert len(text) == 2 * n
@@ -141,5 +142,6 @@ def test_several_stores_are_read_as_one(together: int) -> None:
         pieces, probs, local = text.fetch(rows)
         values = pieces.values[torch.from_numpy(pieces.starts[local])].tolist()
         seen |= dict(zip(rows.tolist(), values, strict=True))
-        assert probs[local, 0].tolist() == pytest.approx([(row % n) / 100 for row in rows.tolist()])
+        expected = [0.5 * (row >= n) + (row % n) / 100 for row in rows.tolist()]
+        assert probs[local, 0].tolist() == pytest.approx(expected)
     assert seen == {row: 10 * (row % n) + 1_000 * (row >= n) for row in range(2 * n)}

@@ -3,6 +3,7 @@
 import re
 import shutil
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -18,7 +19,9 @@ from mein.report.confusion import confusion
 from mein.report.documents import parts_of
 from mein.report.page import write_report
 from mein.report.reading import read_finished
+from mein.report.sections import _rate
 from mein.report.svg import ticks
+from mein.report.words import number
 from mein.shell.report import report_runs
 from mein.training.folder import RunFolder
 from tests import tiny
@@ -148,6 +151,22 @@ def test_risk_is_the_error_of_the_surest(finished: Path, html: str) -> None:
     wrong = np.mean(run.log_probs(MIXTURE).argmax(1)[surest] != run.label_ids[surest])
     assert f"{100 * wrong:.1f} % of the surest 50 %" in texts_of(html)
     assert "and 10.0 % of all" in texts_of(html)
+
+
+def test_rates_count_the_documents_that_a_step_read(finished: Path) -> None:
+    """Labelled text too, where imitators read it, and no more of the other than was drawn."""
+    run = read_finished(finished)
+    raw, held_out, train = (run.counts[part] for part in ("unlabeled", "held_out", "train"))
+    lines = [{"stage": "imitators", "epoch": epoch, "seconds": 0.5} for epoch in (0, 1)]
+    for given, labelled, learned in (
+        ({"reads_labeled": False}, raw + held_out, raw),
+        ({"reads_labeled": True}, raw + held_out + train, raw + train),
+        ({"reads_labeled": True, "documents": 5}, raw + held_out + train, 5 + train),
+    ):
+        settings = run.config | {"imitator_training": run.config["imitator_training"] | given}
+        asked = replace(run, config=settings, lines=[run.stage("data")[0], *lines])
+        assert _rate(asked, "labelling", 1.0) == f"{number(labelled)} documents/s"
+        assert _rate(asked, "imitators", 1.0) == f"{number(learned)} documents/s"
 
 
 def test_gates_are_shown_signed_and_calibrated(finished: Path, html: str) -> None:

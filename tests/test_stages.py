@@ -224,6 +224,12 @@ def test_large_corpora_get_large_batches_and_a_rate_that_suits_them(
     assert found.learning_rate == pytest.approx(rate)
 
 
+def test_labelled_text_counts_for_the_size_of_batches() -> None:
+    few, many = (cast(Store, SimpleNamespace(manifest=SimpleNamespace(pieces=n))) for n in (5_000, 2_000_000))
+    assert suited(ImitationConfig(), few, many).batch_tokens == 4_010
+    assert suited(ImitationConfig(), few).batch_tokens == 512
+
+
 @pytest.mark.parametrize("given", [{"batch_tokens": 77}, {"batch_documents": 32}])
 def test_a_batch_that_is_set_stays(given: dict[str, Any]) -> None:
     store = cast(Store, SimpleNamespace(manifest=SimpleNamespace(pieces=10**9)))

@@ -243,6 +243,17 @@ def write_teacher(store: Path, shard: int, columns: dict[str, list[object]]) -> 
     return path
 
 
+def test_imitators_do_not_learn_from_two_teachers(home: Path, tmp_path: Path) -> None:
+    """They read the labelled text where the run's own expert labelled all the rest, and only there."""
+    store = copied(home, "encoded", tmp_path)
+    write_teacher(store, 1, {"positive": [0.3] * 25, "negative": [0.7] * 25})
+    assert mein("label", store, "--by", home / "run", "--workers", 1).code == 0
+    for name, text in (("own", home / "labelled"), ("both", store)):
+        words = ("imitate", text, "--like", home / "run", "--out", tmp_path / name)
+        assert mein(*words, "--set", "imitator_training.reads_labeled=true").code == 0
+        assert (tmp_path / name / "encoded/train/labels.json").exists() == (name == "own")
+
+
 def test_another_teacher_s_labels_are_kept_in_any_order_of_columns(home: Path, tmp_path: Path) -> None:
     store = copied(home, "encoded", tmp_path)
     p = np.linspace(0, 1, 25)

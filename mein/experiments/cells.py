@@ -52,7 +52,7 @@ MAIN_RUN: dict[str, Any] = {
 OWNED = ("seed", "expert.kind", "expert.training", "expert.language_model", *MAIN_RUN)
 """Settings by which cells differ: the grid's to set, not the user's."""
 
-PAPER_GATES: dict[str, Any] = {
+OF_THE_PAPER: dict[str, Any] = {
     "imitator_training.reads_labeled": False,
     "mixture.gates": "sigmoid",
     "mixture.centers_evidence": False,

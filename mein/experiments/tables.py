@@ -28,7 +28,7 @@ documents, seeds pooled. Everything was chosen on dev; test labels were read onc
 What differs from the paper is listed in [paper.md](paper.md), and why in [log.md](log.md): our gates are
 free and fitted on dev, evidence is centred, imitators start nearer zero and learn at a rate that falls to 0.
 Each line under `results/` has its command; what that leaves open is `CHOSEN` of mein/experiments/cells.py
-at the line's commit. "The paper's gates" and "our gates" differ in stage 3 alone.
+at the line's commit. With the preset full "the paper's gates" and "our gates" differ in stage 3 alone.
 `imdb-150k` is IMDB with 100,000 more reviews in its file of unlabelled text;
 `electronics` follows Elec's recipe but is not Elec, and `r52` stands in for RCV1: the paper has no figures
 for them.

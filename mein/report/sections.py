@@ -210,7 +210,10 @@ def _rate(run: Finished, step: str, taken: float) -> str:
     raw, held_out, train = (counts.get(part, 0) for part in ("unlabeled", "held_out", "train"))
     passes = sum(line["epoch"] > 0 for line in run.stage(step))
     inside = sum(line["seconds"] for line in run.stage(step)) or taken
-    documents = {"labelling": raw + held_out, "judging": judged, "imitators": raw * passes}
+    training = run.config["imitator_training"]
+    also = train if training.get("reads_labeled") else 0
+    drawn = min(raw, training.get("documents") or raw) + also
+    documents = {"labelling": raw + held_out + also, "judging": judged, "imitators": drawn * passes}
     if step == "language_model":
         documents[step] = (train + raw) * passes
     count = documents.get(step, train * passes)

@@ -99,6 +99,11 @@ class Store:
         """The checksum of each label file by its name; none where the store is not wholly labelled."""
         return {} if self._labels is None else dict(self._labels["sha256"])
 
+    @property
+    def labelled_by(self) -> frozenset[str | None]:
+        """Whose labels there are, as far as they tell; nobody's where the store is not wholly labelled."""
+        return frozenset() if self._labels is None else self._labels["by"]
+
     def words(self, shard: int) -> Ragged:
         """The word numbers of each document of a shard."""
         return self._rows("words", shard)
@@ -161,11 +166,12 @@ class Store:
 
 
 def _labels_of(place: Place) -> dict[str, Any] | None:
-    """The classes and the checksums of the label files by name; none before the store is labelled."""
+    """The classes, the checksums of the label files by name, whose they are; none before it is labelled."""
     try:
         content = read_json(place, LABELS)
         sha256 = {shard["file"]: shard["sha256"] for shard in content["shards"]}
-        return {"classes": content["classes"], "sha256": sha256}
+        by = frozenset(shard.get("by") for shard in content["shards"])
+        return {"classes": content["classes"], "sha256": sha256, "by": by}
     except FileNotFoundError:
         return None
     except (KeyError, TypeError) as problem:

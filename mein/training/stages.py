@@ -50,7 +50,7 @@ class ImitationConfig(OptimizationConfig):
     """How the imitators learn from the expert."""
 
     epochs: int = Field(default=8, ge=0)
-    """Most passes over the unlabelled text."""
+    """Most passes over the text."""
     patience: Annotated[int, Field(ge=1)] | None = 4
     """Stop after so many epochs without a lower held-out KL; none never does. Without effect where the
     learning rate falls to zero: then the last epoch is taken."""
@@ -68,7 +68,7 @@ class ImitationConfig(OptimizationConfig):
     documents: Annotated[int, Field(ge=1)] | None = None
     """Learn from so many of the unlabelled documents, drawn at random; none takes all."""
     reads_labeled: bool = False
-    """Whether imitators also learn what the expert says of the labelled text, which it knows by heart."""
+    """Whether imitators also learn what the expert says of the labelled text, where it hardly errs."""
 
 
 @dataclass(frozen=True)
@@ -114,15 +114,15 @@ def train_imitators(
 
     labeled: documents that are always learned from, beside those without labels.
     """
-    config = suited(config, unlabeled)
+    config = suited(config, unlabeled, labeled)
     return train(imitation_stage(imitators, unlabeled, held_out, config, seed, labeled), config, runtime)
 
 
-def suited(config: ImitationConfig, unlabeled: Store) -> ImitationConfig:
+def suited(config: ImitationConfig, unlabeled: Store, labeled: Store | None = None) -> ImitationConfig:
     """The settings with a batch that suits the corpus, and a learning rate that suits the batch."""
     if config.batch_tokens is not None or config.batch_documents is not None:
         return config
-    tokens = _batch_tokens(unlabeled, config)
+    tokens = _batch_tokens(unlabeled, labeled, config)
     rate = config.learning_rate * math.sqrt(max(1.0, tokens / USUAL_BATCH))
     return config.model_copy(update={"batch_tokens": tokens, "learning_rate": rate})
 
@@ -137,7 +137,9 @@ def imitation_stage(
 ) -> Stage:
     """What the loop needs to know of stage 2."""
     device = device_of(imitators)
-    tokens = _batch_tokens(unlabeled, config) if config.batch_tokens is None else config.batch_tokens
+    tokens = config.batch_tokens
+    if tokens is None:
+        tokens = _batch_tokens(unlabeled, labeled, config)
     chosen = drawn_rows(len(unlabeled), config.documents, seed)
     stores = [unlabeled] if labeled is None else [unlabeled, labeled]
     if chosen is not None and labeled is not None:
@@ -224,13 +226,13 @@ def standard_error(error: float, documents: int) -> float:
     return math.sqrt(error * (100.0 - error) / documents)
 
 
-def _batch_tokens(unlabeled: Store, config: ImitationConfig) -> int:
+def _batch_tokens(unlabeled: Store, labeled: Store | None, config: ImitationConfig) -> int:
     """Small steps for a small corpus, which would end an epoch after a handful of large ones."""
-    total = unlabeled.manifest.pieces
     share = 1.0 if config.documents is None else min(1.0, config.documents / max(1, len(unlabeled)))
-    if share * total < USUAL_BATCH * USUAL_STEPS:
-        return max(SMALLEST_BATCH, int(share * total / USUAL_STEPS))
-    return min(LARGEST_BATCH, int(share * total / FEWEST_STEPS))
+    total = share * unlabeled.manifest.pieces + (0 if labeled is None else labeled.manifest.pieces)
+    if total < USUAL_BATCH * USUAL_STEPS:
+        return max(SMALLEST_BATCH, int(total / USUAL_STEPS))
+    return min(LARGEST_BATCH, int(total / FEWEST_STEPS))
 
 
 def _prefixed(prefix: str, module: nn.Module) -> dict[str, nn.Parameter]:
