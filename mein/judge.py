@@ -11,6 +11,7 @@ from mein.artefacts import seal
 from mein.config import Config
 from mein.data.corpus import Corpus, read_all
 from mein.data.teacher import Teacher
+from mein.errors import RunError
 from mein.evaluation.baseline import tfidf_baseline
 from mein.evaluation.table import (
     CLOSED_GATES,
@@ -148,7 +149,13 @@ def _write_predictions(path: Path, ids: np.ndarray, systems: dict[str, np.ndarra
 
 def read_correct(path: Path) -> dict[str, np.ndarray]:
     """Which documents each system of a finished run got right (n,)."""
-    table = pq.read_table(path / "predictions.parquet")
+    try:
+        table = pq.read_table(path / "predictions.parquet")
+    except (OSError, pa.ArrowInvalid) as problem:
+        raise RunError(
+            f"{path / 'predictions.parquet'} cannot be read ({str(problem).splitlines()[0]}): "
+            "remove the folder, and run this again."
+        ) from problem
     labels = table["label"].to_numpy()
     found = {}
     for name in table.column_names[1:]:

@@ -4,6 +4,7 @@ import json
 import shlex
 import shutil
 import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import pairwise
@@ -23,7 +24,7 @@ from mein.experiments import cells, tables
 from mein.experiments.cells import CHOSEN, DATA, EXPERTS, MAIN_RUN, OWNED, VARIANTS, Cell
 from mein.experiments.column import run_column
 from mein.experiments.experiment import Experiment
-from mein.experiments.figures import more_data_figure
+from mein.experiments.figures import more_data_figure, windows_figure
 from mein.experiments.lines import append_lines, cell_of, correct_of, line_of, missing, read_lines
 from mein.experiments.published import RESULTS
 from mein.experiments.record import command, commit
@@ -362,7 +363,7 @@ def test_full_has_what_was_chosen_on_dev_and_a_setting_wins_over_it(experiment: 
     for expert, rate, dropout, epochs in (
         ("lstm", 1e-3, 0.0, 12),
         ("lm-lstm", 5e-4, 0.5, 10),
-        ("adv-lm-lstm", 1e-3, 0.5, 15),
+        ("adv-lm-lstm", 5e-4, 0.5, 15),
         ("adv-lm-lstm-large", 1e-3, 0.5, 10),
         ("vat-lm-lstm", 1e-3, 0.0, 10),
     ):
@@ -484,3 +485,86 @@ def test_the_table_of_speed_comes_from_the_benches(tmp_path: Path) -> None:
 
 def test_without_a_bench_there_is_no_table_of_speed(tmp_path: Path) -> None:
     assert speed_table(tmp_path) == ""
+
+
+def test_a_seed_without_its_split_is_told_how_to_make_it(tmp_path: Path) -> None:
+    put_data(tmp_path / "data/rotten/seed-0")
+    put_data(tmp_path / "data/rotten/seed-1")
+    own = elsewhere(tmp_path)
+    assert own.place("rotten", 1) == "rotten/seed-1"
+    remedy = r"make the set with `mein data rotten --seed 2 --out .*data/rotten/seed-2`"
+    with pytest.raises(InputError, match=rf"rotten/seed-2/train\.parquet is missing, .*{remedy}"):
+        reproduce(request(own, datasets=("rotten",), seeds=range(3)), jobs=1)
+
+
+@pytest.fixture
+def finished(experiment: Experiment, lines: list[dict[str, Any]], tmp_path: Path) -> Experiment:
+    """A copy of what was run, whose results are yet to be recorded."""
+    for name in ("data", "work"):
+        shutil.copytree(experiment.data.parent / name, tmp_path / name)
+    own = elsewhere(tmp_path)
+    for path in tmp_path.rglob("config.json"):  # data goes by its name
+        text = path.read_text(encoding="utf-8").replace(str(experiment.data.parent), str(tmp_path))
+        path.write_text(text, encoding="utf-8")
+    return own
+
+
+@pytest.mark.parametrize("part", ["unlabeled", "test"])
+def test_text_that_was_replaced_is_refused(finished: Experiment, part: str) -> None:
+    run_column(finished, [Cell("toy", "lm-lstm", "plain", 0)])
+    path = finished.data / f"toy/{part}.parquet"
+    pq.write_table(pq.read_table(path).slice(1), path)
+    with pytest.raises(InputError, match=rf"{part}\.parquet is not the file that .* another --work"):
+        run_column(finished, [Cell("toy", "lm-lstm", "plain", 1)])
+    assert len(read_lines(finished.results)) == 1
+
+
+@pytest.mark.parametrize("name", ["expert.safetensors", "closed.safetensors", "predictions.parquet"])
+def test_a_finished_run_that_lost_a_file_is_named(finished: Experiment, name: str) -> None:
+    main = finished.work / "toy/lm-lstm/seed-0/main"
+    (main / name).unlink()
+    with pytest.raises(RunError, match=r"main.*: remove the folder, and run this again\."):
+        run_column(finished, [Cell("toy", "lm-lstm", variant, 0) for variant in ("plain", "closed")])
+    assert read_lines(finished.results) == []
+    shutil.rmtree(main)
+    run_column(finished, [Cell("toy", "lm-lstm", variant, 0) for variant in ("plain", "closed")])
+    assert len(read_lines(finished.results)) == 2
+
+
+def test_windows_are_compared_by_the_seeds_that_have_them_all() -> None:
+    one = [made_up("lstm", "imn", seed, wrong) for seed, wrong in ((0, 50), (1, 90))]
+    fewer = made_up("lstm", "imn", 0, 60) | {"windows": [1]}
+    page = tables.results_page([*one, fewer])
+    assert "| D: 1, 2, 3, 4 | 5.00 [1] |" in page
+    assert "| A: 1 | 6.00 [1] |" in page
+    assert " 7.00 ± 2.83 [2] |" in page  # the table of results has all seeds
+    figure = windows_figure("imdb", [*one, fewer])
+    assert figure is not None
+    assert "lstm + IMN: 6.00, 5.00" in figure
+
+
+def test_results_that_cannot_be_written_are_refused_before_the_work(tmp_path: Path) -> None:
+    put_data(tmp_path / "data/toy")
+    (tmp_path / "results").write_text("a file", encoding="utf-8")
+    with pytest.raises(RunError, match=r"Cannot write .*results/toy\.jsonl"):
+        reproduce(request(elsewhere(tmp_path)), jobs=1)
+    assert not list(tmp_path.glob("work/**/expert.safetensors"))
+
+
+def test_several_at_a_time_say_which_have_ended_and_why_one_failed(tmp_path: Path) -> None:
+    put_data(tmp_path / "data/bad", dev={"text": ["a"], "label": ["of no class"]})
+    put_data(tmp_path / "data/toy")
+    words = ["reproduce", "--datasets", "bad,toy", "--experts", "lstm", "--preset", "small", "--jobs", "2"]
+    for name, value in SETTINGS.items():
+        words += ["--set", f"{name}={json.dumps(value)}"]
+    ended = subprocess.run(
+        [sys.executable, "-m", "mein", *words], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    told = " ".join((ended.stdout + ended.stderr).split())
+    assert ended.returncode == 2, told
+    assert "toy, lstm, seed 0, main has ended." in told
+    assert "4 of 4: " in told
+    assert "bad, lstm, seed 0, main failed." in told
+    assert told.count("Error: ") == 1
+    assert "2 of 4 runs failed, the first so: " in told
+    assert {line["dataset"] for line in read_lines(tmp_path / "results")} == {"toy"}

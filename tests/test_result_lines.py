@@ -77,9 +77,17 @@ def refuses(path: Path, line: bytes, told: str) -> None:
 
 @pytest.mark.parametrize("file", ["toy.jsonl", "toy-2.jsonl"])
 def test_results_on_different_test_sets_are_refused(path: Path, file: str) -> None:
-    append_lines(path.with_name(file), [result(5, CORRECT[:9])])
+    with path.with_name(file).open("a", encoding="utf-8") as lines:
+        lines.write(json.dumps(result(5, CORRECT[:9])) + "\n")
     with pytest.raises(InputError, match=r"line . was judged on (9|10) test documents .*: remove it\."):
         read_lines(path.parent)
+
+
+def test_results_on_another_test_set_are_not_written(path: Path) -> None:
+    before = path.read_bytes()
+    with pytest.raises(InputError, match=r"^toy has 9 test documents now .* are of 10, .*: give another"):
+        append_lines(path, [result(4), result(5, CORRECT[:9])])
+    assert path.read_bytes() == before
 
 
 def test_a_line_that_was_cut_is_dropped_and_then_written_anew(path: Path) -> None:

@@ -38,8 +38,8 @@ class Experiment:
 
     def place(self, dataset: str, seed: int) -> str:
         """The folder of a data set, under `data` and under `work`; some have one for each seed."""
-        own = f"{dataset}/seed-{seed}"
-        return own if (self.data / own).is_dir() else dataset
+        has_own = any((self.data / dataset).glob("seed-*/train.parquet"))
+        return f"{dataset}/seed-{seed}" if has_own else dataset
 
     def parts(self, dataset: str, seed: int) -> dict[str, Path]:
         """The files of a data set by part; refuse a set that lacks one that its cells need."""
@@ -54,6 +54,7 @@ class Experiment:
         for part in ("train", "test", "unlabeled"):
             if not paths[part].exists():
                 more = " --more FILE" if part == "unlabeled" else ""
+                more += f" --seed {seed}" if folder.name == f"seed-{seed}" else ""
                 made = f", or make the set with `mein data {dataset}{more} --out {folder}`"
                 raise InputError(
                     f"{paths[part]} is missing, and every table needs it: "

@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Sequence
 
 from mein.experiments.cells import EXPERTS, WINDOW_SETS
-from mein.experiments.lines import Line
+from mein.experiments.lines import Line, of_the_same_seeds
 from mein.experiments.published import MORE_DATA
 from mein.report.svg import Figure, Scale, tick_text, ticks
 
@@ -41,10 +41,9 @@ def windows_figure(dataset: str, lines: Sequence[Line]) -> str | None:
     for expert in EXPERTS:
         points = [
             (float(names.index(name)), line["test_error"])
-            for line in lines
+            for line in of_the_same_seeds(lines)
             for name, windows in WINDOW_SETS.items()
-            if line["expert"] == expert and line["variant"] == "imn" and line["unlabeled"] is None
-            if tuple(line["windows"]) == windows
+            if line["expert"] == expert and tuple(line["windows"]) == windows
         ]
         curves[f"{expert} + IMN"] = _means(points)
     drawn = {name: curve for name, curve in curves.items() if len(curve) > 1}

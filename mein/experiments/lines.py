@@ -74,10 +74,11 @@ def append_lines(path: Path, lines: Sequence[Line]) -> None:
             file.seek(0)
             content = file.read()
             whole = _whole(content)
-            known = _parsed(path, whole, {})
-            new = [
-                json.dumps(line, ensure_ascii=False) + "\n" for line in lines if cell_of(line) not in known
-            ]
+            documents: dict[str, int] = {}
+            known = _parsed(path, whole, documents)
+            added = [line for line in lines if cell_of(line) not in known]
+            _refuse_other_test_sets(path, added, documents)
+            new = [json.dumps(line, ensure_ascii=False) + "\n" for line in added]
             file.truncate(min(len(whole), len(content)))
             file.write(whole[len(content) :] + "".join(new).encode("utf-8"))
             file.flush()
@@ -86,10 +87,36 @@ def append_lines(path: Path, lines: Sequence[Line]) -> None:
         raise writing_failed(path, problem) from problem
 
 
+def _refuse_other_test_sets(path: Path, lines: Sequence[Line], documents: dict[str, int]) -> None:
+    """Refuse results that could not be read again beside those that a file has."""
+    for line in lines:
+        most = documents.setdefault(line["dataset"], line["documents"])
+        if line["documents"] != most:
+            raise InputError(
+                f"{line['dataset']} has {line['documents']} test documents now and the results in {path} are "
+                f"of {most}, which cannot be compared: give another --results, or put the test set back."
+            )
+
+
 def missing(cells: Iterator[Cell], lines: Sequence[Line]) -> list[Cell]:
     """The cells without a result."""
     done = {cell_of(line) for line in lines}
     return [cell for cell in dict.fromkeys(cells) if cell not in done]
+
+
+def of_the_same_seeds(lines: Sequence[Line]) -> list[Line]:
+    """Of each expert the mixtures of those seeds that have all its sets of windows, if there are some."""
+    kept = []
+    for expert in dict.fromkeys(line["expert"] for line in lines):
+        own = [line for line in lines if line["expert"] == expert and cell_of(line).variant == "imn"]
+        own = [line for line in own if line["unlabeled"] is None]
+        sets: dict[int, set[tuple[int, ...]]] = {}
+        for line in own:
+            sets.setdefault(line["seed"], set()).add(tuple(line["windows"]))
+        most = set().union(*sets.values())
+        whole = [line for line in own if sets[line["seed"]] == most]
+        kept += whole or own
+    return kept
 
 
 def _whole(content: bytes) -> bytes:

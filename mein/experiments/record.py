@@ -13,6 +13,7 @@ from mein import __version__
 from mein.bench.hardware import hardware
 from mein.config import Config
 from mein.data.corpus import Corpus
+from mein.errors import RunError
 from mein.evaluation.table import CLOSED_GATES, EXPERT, MIXTURE, RANDOM_VECTORS
 from mein.experiments.cells import DATA, Cell
 from mein.experiments.experiment import Experiment
@@ -57,6 +58,10 @@ def record(
     lines = []
     for cell in cells:
         system = SYSTEMS[cell.variant]
+        if system not in on_dev or system not in correct:
+            raise RunError(
+                f"{folder.path} has lost files of {system}: remove the folder, and run this again."
+            )
         figures = {
             "dev_error": 100.0 * float(np.mean(on_dev[system].argmax(axis=1) != labeled.dev_ids)),
             "test_error": 100.0 * float(np.mean(~correct[system])),

@@ -12,6 +12,7 @@ from mein.experiments.branch import share
 from mein.experiments.cells import EXPERTS, Cell
 from mein.experiments.experiment import OF_TEXT, Experiment
 from mein.experiments.seconds import seconds_of, timed
+from mein.files import sha256_of
 from mein.inference import choose_device
 from mein.labeled import read_labeled
 from mein.prepare import prepare
@@ -24,6 +25,7 @@ from mein.training.loop import Runtime
 
 OF_LANGUAGE_MODELS = (*OF_TEXT, "pretraining")  # settings that one depends on, besides its sizes
 SIZES = ("expert.kind", "expert.embedding_dim", "expert.hidden_dim", "expert.normalizes_embeddings")
+SEEN = "seen.json"  # the checksums of files that runs have seen
 LEARNED = 0.9  # of so many raw documents; the others are held out, or in the test set
 TEXTS = (("train", "unlabeled"), ("held_out",))  # what a language model learns from and is judged on
 
@@ -43,6 +45,7 @@ def encoded_text(experiment: Experiment, work: Path, corpus: Corpus) -> RunFolde
     config = experiment.shared_config(OF_TEXT, seed=0)
     with folder.held(waits=True):
         folder.claim(identity_of(config, corpus), resume=(folder / "config.json").exists())
+        _refuse_other_files(folder, corpus)
         with timed(folder, "encoding"):
             counts = prepare(config, corpus, read_labeled(config, corpus), folder, experiment.reporter)
     if counts.get("unlabeled", 0) == 0:
@@ -51,6 +54,20 @@ def encoded_text(experiment: Experiment, work: Path, corpus: Corpus) -> RunFolde
             "put more raw text there."
         )
     return folder
+
+
+def _refuse_other_files(folder: RunFolder, corpus: Corpus) -> None:
+    """Refuse raw text or a test set that is not what runs here have seen (labels prove themselves)."""
+    seen = {part: sha256_of(Path(corpus.names[part])) for part in ("unlabeled", "test")}
+    if (folder / SEEN).exists():
+        for part, digest in folder.read_json(SEEN).items():
+            if digest != seen[part]:
+                raise InputError(
+                    f"{corpus.names[part]} is not the file that the runs beside {folder.path} have seen: "
+                    "put that back, or give another --work and another --results."
+                )
+    else:
+        folder.write_json(SEEN, seen)
 
 
 def cells_that_fit(experiment: Experiment, cells: Sequence[Cell]) -> list[Cell]:

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from mein.experiments.cells import EXPERTS, MAIN, Cell, more_data, results, wind
 from mein.experiments.column import run_column
 from mein.experiments.experiment import Experiment
 from mein.experiments.figures import more_data_figure, windows_figure
-from mein.experiments.lines import Line, missing, read_lines
+from mein.experiments.lines import Line, append_lines, missing, read_lines
 from mein.experiments.settings import shared_settings
 from mein.experiments.shared import cells_that_fit, under_work
 from mein.experiments.speed import speed_table
@@ -55,15 +55,15 @@ def reproduce(request: Request, jobs: int, engine: Engine = HERE) -> None:
     columns = _columns(request, _experiment(request, Terminal(console)))
     cells = sum(map(len, columns))
     say(console, f"{cells} cells are missing, in {len(columns)} runs.")
+    for dataset in request.datasets if columns else ():
+        append_lines(request.results / f"{dataset}.jsonl", [])  # refuses a place that cannot be written to
     with opened(engine) as on_ray:
         if on_ray:
             failed = _run_on_ray(request, columns, console)
         elif jobs == 1 or len(columns) <= 1:
             failed = _run_here(request, columns, console)
         else:
-            with ThreadPoolExecutor(jobs) as threads:
-                ended = threads.map(lambda column: _start(request, column), columns)
-                failed = [line for line in ended if line]
+            failed = _run_beside(request, columns, jobs, console)
     if failed:
         told = "" if len(columns) == 1 else f"{len(failed)} of {len(columns)} runs failed, the first so: "
         raise RunError(told + failed[0])
@@ -80,6 +80,19 @@ def _run_here(request: Request, columns: Sequence[list[Cell]], console: Console)
         except MeinError as problem:
             say(console, f"This run failed: {problem}")
             complaints.append(str(problem))
+    return complaints
+
+
+def _run_beside(request: Request, columns: Sequence[list[Cell]], jobs: int, console: Console) -> list[str]:
+    """Run several columns at a time, and say which have ended; what those that failed complained of."""
+    complaints = []
+    with ThreadPoolExecutor(jobs) as threads:
+        runs = {threads.submit(_start, request, column): column[0] for column in columns}
+        for number, run in enumerate(as_completed(runs), start=1):
+            cell, complaint = runs[run], run.result()
+            name = f"{cell.dataset}, {cell.expert}, seed {cell.seed}, {cell.run}"
+            say(console, f"{number} of {len(runs)}: {name} {'has ended' if complaint is None else 'failed'}.")
+            complaints += [] if complaint is None else [complaint]
     return complaints
 
 
@@ -169,4 +182,6 @@ def _start(request: Request, column: Sequence[Cell]) -> str | None:
     ended = subprocess.run(
         [*command, *request.arguments, *only, "--jobs", "1"], capture_output=True, text=True, check=False
     )
-    return None if ended.returncode == 0 else (ended.stderr.strip().splitlines() or ["no word"])[-1]
+    if ended.returncode == 0:
+        return None
+    return (ended.stderr.strip().splitlines() or ["no word"])[-1].removeprefix("Error: ")
