@@ -108,7 +108,7 @@ def of_the_same_seeds(lines: Sequence[Line]) -> list[Line]:
     """Of each expert the mixtures of those seeds that have all its sets of windows, if there are some."""
     kept = []
     for expert in dict.fromkeys(line["expert"] for line in lines):
-        own = [line for line in lines if line["expert"] == expert and cell_of(line).variant == "imn"]
+        own = [line for line in lines if line["expert"] == expert and line["variant"] == "imn"]
         own = [line for line in own if line["unlabeled"] is None]
         sets: dict[int, set[tuple[int, ...]]] = {}
         for line in own:
