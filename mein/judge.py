@@ -28,7 +28,7 @@ from mein.files import atomic_path
 from mein.inference import choose_device
 from mein.judged import write_judged
 from mein.mixture import random_alpha
-from mein.model import Encoded, Model, load_variant, mixed_logits
+from mein.model import Encoded, Model, load_variant
 from mein.progress import Reporter, Silence
 from mein.ranks import is_first
 from mein.run import train_run
@@ -116,8 +116,7 @@ def _judged_part(run: Run) -> tuple[str, list[str], np.ndarray]:
 
 
 def _log_probs(model: Model, documents: Encoded, alpha: np.ndarray) -> np.ndarray:
-    logits = mixed_logits(model.expert_logits(documents), alpha, model.gates)
-    return model.calibrated(documents, logits, model.temperature)
+    return model.calibrated(documents, model.mixed(documents, alpha), model.temperature)
 
 
 def _noise(config: Config, alpha: np.ndarray, part: str) -> np.ndarray:

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from mein.explain import Fragment, top_fragments
 from mein.inference import Evidence
-from mein.model import Encoded, Model, mixed_logits
+from mein.model import Encoded, Model
 
 FRAGMENTS = pa.list_(
     pa.struct(
@@ -52,8 +52,7 @@ class Labeller:
         else:
             documents = model.encode(texts)
             alpha = self.evidence.alpha(documents.pieces)
-            logits = mixed_logits(model.expert_logits(documents), alpha, model.gates)
-            temperature = model.temperature
+            logits, temperature = model.mixed(documents, alpha), model.temperature
         return model.calibrated(documents, logits, temperature), documents, alpha
 
     def _fragments(self, log_probs: np.ndarray, documents: Encoded, alpha: np.ndarray) -> pa.Array:

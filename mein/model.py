@@ -22,6 +22,7 @@ from mein.evaluation.calibration import apply_temperature
 from mein.experts.base import Expert
 from mein.imitators.reference import Imitators
 from mein.inference import choose_device, device_of, expert_logits, imitator_alpha
+from mein.lexicon import LEXICON, Lexicon
 from mein.text.encoder import Encoder
 from mein.text.ragged import Ragged
 from mein.training.checkpoint import load_tensors, save_tensors
@@ -46,7 +47,7 @@ class Encoded:
 
 @dataclass
 class Model:
-    """p(y | X) = softmax((z + sum_i g_i alpha_i) / temperature)."""
+    """p(y | X) = softmax((z + sum_i g_i alpha_i) / temperature), and in the sum a lexicon's word, if any."""
 
     config: Config
     labels: Labels
@@ -59,6 +60,7 @@ class Model:
     imitator_temperature: float
     hub: Path | None = None
     """Where a transformer's or encoder's own files lie, in a folder of that name."""
+    lexicon: Lexicon | None = None
 
     def encode(self, texts: Sequence[str]) -> Encoded:
         """The texts as numbers."""
@@ -67,8 +69,12 @@ class Model:
     def log_probs(self, texts: Sequence[str]) -> np.ndarray:
         """log p(y | X) (n, Y), float64. A text that says nothing gets the classes' training shares."""
         documents = self.encode(texts)
-        logits = mixed_logits(self.expert_logits(documents), self.alpha(documents), self.gates)
-        return self.calibrated(documents, logits, self.temperature)
+        return self.calibrated(documents, self.mixed(documents, self.alpha(documents)), self.temperature)
+
+    def mixed(self, documents: Encoded, alpha: np.ndarray) -> np.ndarray:
+        """z' (n, Y), float64, with alpha (I, n, Y)."""
+        mixed = mixed_logits(self.expert_logits(documents), alpha, self.gates)
+        return mixed if self.lexicon is None else mixed + self.lexicon.logits(documents.pieces)
 
     def imitator_log_probs(self, texts: Sequence[str]) -> np.ndarray:
         """log p(y | X) (n, Y) of the imitators alone: faster, a little weaker."""
@@ -145,11 +151,12 @@ class Model:
                 self.imitators.state_dict(),
                 {"temperature": self.imitator_temperature},
             )
-            save_tensors(
-                folder / "mixture.safetensors",
-                self.expert.state_dict(),
-                {"gates": self.gates.tolist(), "temperature": self.temperature},
-            )
+            gates = self.gates.tolist()
+            if self.lexicon is not None:
+                save_tensors(folder / LEXICON, self.lexicon.tensors(), {})
+                gates.append(self.lexicon.gate)
+            facts = {"gates": gates, "temperature": self.temperature}
+            save_tensors(folder / "mixture.safetensors", self.expert.state_dict(), facts)
             if self.hub is not None:
                 shutil.copytree(self.hub, folder / HUB)
             seal(folder)
@@ -198,6 +205,10 @@ def load_variant(
         imitators = build_imitators(config, encoder.pieces.size, len(labels.classes), is_taught)
     facts = restore(folder, name, expert)
     imitator_facts = restore(folder, "imitators", imitators)
+    gates, lexicon = np.array(facts["gates"]), None
+    if name == "mixture" and is_taught and config.mixture.has_lexicon:
+        lexicon = Lexicon.of_tensors(load_tensors(folder / LEXICON)[0]).with_gate(float(gates[-1]))
+        gates = gates[:-1]
     return Model(
         config=config,
         labels=labels,
@@ -205,10 +216,11 @@ def load_variant(
         encoder=encoder,
         expert=expert.to(device),
         imitators=imitators.to(device),
-        gates=np.array(facts["gates"]),
+        gates=gates,
         temperature=facts["temperature"],
         imitator_temperature=imitator_facts["temperature"],
         hub=folder / HUB if (folder / HUB).exists() else None,
+        lexicon=lexicon,
     )
 
 

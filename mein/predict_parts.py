@@ -149,12 +149,15 @@ def identity_of(model: Model, source: str, **asked: Any) -> dict[str, Any]:
 def fingerprint(model: Model) -> str:
     """Equal for two models only if they say the same of every text."""
     digest = hashlib.blake2b(model.encoder.fingerprint.encode("utf-8"), digest_size=16)
-    for network in (model.expert, model.imitators):
-        for name, tensor in sorted(network.state_dict().items()):
+    states = [model.expert.state_dict(), model.imitators.state_dict()]
+    states += [] if model.lexicon is None else [model.lexicon.tensors()]
+    for state in states:
+        for name, tensor in sorted(state.items()):
             digest.update(name.encode("utf-8"))
             digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
     temperatures = [model.temperature, model.imitator_temperature]
-    facts = [list(model.labels.classes), model.prior.tolist(), model.gates.tolist(), temperatures]
+    gates = [*model.gates.tolist(), *([] if model.lexicon is None else [model.lexicon.gate])]
+    facts = [list(model.labels.classes), model.prior.tolist(), gates, temperatures]
     digest.update(json.dumps(facts).encode("utf-8"))
     return digest.hexdigest()
 

@@ -36,7 +36,8 @@ def load_voices(folder: RunFolder, config: Config, classes: int) -> Voices:
         imitators = build_imitators(config, encoder.pieces.size, classes, is_taught=True)
     restore(folder, "imitators", imitators)
     facts = load_tensors(folder / "mixture.safetensors")[1]
-    weights = np.array(facts["gates"]) / facts["temperature"]
+    gates = np.array(facts["gates"])[: len(imitators.windows)]  # behind them a lexicon's, if there is one
+    weights = gates / facts["temperature"]
     return Voices(imitators.to(device), encoder, weights, classes)
 
 

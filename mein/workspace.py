@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from mein import ranks
 from mein.config import Config
 from mein.data.corpus import Corpus
 from mein.evaluation.calibration import fit_temperature
@@ -15,11 +16,13 @@ from mein.experts.base import Expert
 from mein.imitators.reference import Imitators
 from mein.inference import imitator_alpha
 from mein.labeled import LabeledTexts
+from mein.lexicon import LEXICON, Lexicon, learn_lexicon
 from mein.mixture import random_alpha
 from mein.seeds import derive_seed
 from mein.text.encoder import Encoder
 from mein.text.ragged import Ragged
 from mein.text.store import Store
+from mein.training.checkpoint import load_tensors, save_tensors
 from mein.training.draws import UnlabeledBatches
 from mein.training.folder import RunFolder
 from mein.training.loop import Runtime
@@ -57,6 +60,11 @@ class Run:
         """Whether there is unlabelled text for imitators to learn from."""
         return all(self.counts.get(part, 0) > 0 for part in UNLABELED_PARTS)
 
+    @property
+    def has_lexicon(self) -> bool:
+        """Whether a lexicon speaks in the mixture, which there is only with imitators."""
+        return self.is_taught and self.config.mixture.has_lexicon
+
     def store(self, part: str) -> Store:
         """The encoded documents of a part."""
         return Store.open(self.folder / f"encoded/{part}")
@@ -76,13 +84,35 @@ def evidence(run: Run, imitators: Imitators, name: str, part: str) -> np.ndarray
 
 
 def evidence_on(run: Run, imitators: Imitators, name: str, pieces: Ragged, stream: str) -> np.ndarray:
-    """alpha (I, n, Y): the imitators', or a control's: random vectors of a stream, or none (I = 0)."""
+    """alpha (I, n, Y): the imitators', or a control's: random vectors of a stream, or none (I = 0).
+
+    Where the mixture has a lexicon, its word comes last; on train and in unlabelled batches it is silent.
+    """
     if name in ("expert", "closed"):
         return np.zeros((0, len(pieces), run.classes), np.float32)
     if name == "random":
         count = len(imitators.windows)
         return random_alpha(count, len(pieces), run.classes, run.config.seed, stream)
-    return imitator_alpha(imitators, pieces, run.classes)
+    alpha = imitator_alpha(imitators, pieces, run.classes)
+    if name != "mixture" or not run.has_lexicon:
+        return alpha
+    said = np.zeros((1, len(pieces), run.classes), np.float32)  # subtle: it knows train's labels by heart
+    if stream == "dev":
+        said[0] = learned_lexicon(run).log_probs(pieces)
+    return np.concatenate([alpha, said])
+
+
+def learned_lexicon(run: Run) -> Lexicon:
+    """The lexicon, from lexicon.safetensors or from the labels."""
+    path = run.folder / LEXICON
+    if ranks.exists(path):
+        return Lexicon.of_tensors(load_tensors(path)[0])
+    labeled = run.labeled
+    with run.timed("lexicon"):
+        settings = (labeled.train_weights, run.classes, run.encoder.pieces.size)
+        lexicon = learn_lexicon(run.store("train").pieces(0), labeled.train_ids, *settings)
+    save_tensors(path, lexicon.tensors(), {})
+    return lexicon
 
 
 def labeled_part(run: Run, part: str, alpha: np.ndarray | None = None) -> LabeledPart:

@@ -50,10 +50,10 @@ class Piece:
 
 @dataclass(frozen=True)
 class Explanation:
-    """log p(label) - log p(alternative) = expert + sum(imitators), in these senses:
+    """log p(label) - log p(alternative) = expert + lexicon + sum(imitators), in these senses:
 
     - the expert's part is its own z, and an imitator's its own alpha times its gate, both between the two
-      labels and over the temperature;
+      labels and over the temperature; a lexicon's is its log p times its gate, 0 where there is none;
     - an imitator's part is the sum of its fragments' contributions; alpha is the logarithm of a mean over
       fragments, so a sum over them needs a rule, and `mein.explain.shares` states it (the logarithmic mean);
     - a piece's contribution is by how much the imitators' part falls when that piece is blanked: what it
@@ -70,6 +70,7 @@ class Explanation:
     alternative: Label
     log_odds: float
     expert: float
+    lexicon: float
     imitators: dict[int, float]
     """The part of each window's imitator."""
     fragments: tuple[Fragment, ...]
@@ -98,7 +99,9 @@ def explain(model: Model, text: str, label: Label | None = None, against: Label 
     """
     documents = model.encode([text])
     z, alpha = model.expert_logits(documents).astype(np.float64), model.alpha(documents)
-    log_probs = model.calibrated(documents, mixed_logits(z, alpha, model.gates), model.temperature)[0]
+    lexicon = np.zeros_like(z) if model.lexicon is None else model.lexicon.logits(documents.pieces)
+    mixed = mixed_logits(z, alpha, model.gates) + lexicon
+    log_probs = model.calibrated(documents, mixed, model.temperature)[0]
     pair = first, second = _pair(model.labels, log_probs, label, against)
     is_silent = bool(documents.is_empty[0])
     has_say = len(model.gates) > 0 and not is_silent
@@ -116,6 +119,7 @@ def explain(model: Model, text: str, label: Label | None = None, against: Label 
         alternative=model.labels.classes[second],
         log_odds=float(log_probs[first] - log_probs[second]),
         expert=0.0 if is_silent else float(_lead(z[0], first, second)) / model.temperature,
+        lexicon=float(_lead(lexicon[0], first, second)) / model.temperature * (not is_silent),
         imitators=_by_window(model, parts),
         fragments=() if said is None else tuple(said.fragments(said.shares.size)),
         pieces=() if said is None else tuple(_pieces(model, text, said, blanked)),

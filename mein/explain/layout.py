@@ -13,6 +13,7 @@ def sum_of_parts(explanation: Explanation) -> str:
     if explanation.is_silent:
         return f"{whole}: the share of each class in training, for the text holds no word that the run knows"
     parts = {"expert": explanation.expert}
+    parts |= {"lexicon": explanation.lexicon} if explanation.lexicon else {}
     parts |= {f"imitator c={c}": part for c, part in explanation.imitators.items()}
     return f"{whole} = " + " ".join(f"{value:+.2f} ({name})" for name, value in parts.items())
 

@@ -33,6 +33,8 @@ class Finished:
     lines: list[dict[str, Any]]
     """metrics.jsonl."""
     gates: list[float]
+    lexicon_gate: float | None
+    """None without a lexicon."""
     temperature: float
     judged: dict[str, Any]
     provenance: dict[str, Any]
@@ -134,12 +136,18 @@ def read_finished(path: Path) -> Finished:
             classes=[str(label) for label in labels["classes"]],
             prior=np.array(labels["prior"], np.float64),
             lines=folder.metrics(),
-            gates=facts["gates"],
+            gates=facts["gates"][: len(identity["config"]["imitators"]["windows"])],
+            lexicon_gate=_lexicon_gate(identity["config"], facts["gates"]),
             temperature=facts["temperature"],
             **optional,
         )
     except (KeyError, TypeError, ValueError) as problem:
         raise RunError(f"{path} is damaged ({problem!r}): restore it from a copy.") from problem
+
+
+def _lexicon_gate(config: dict[str, Any], gates: list[float]) -> float | None:
+    """The last of the gates, where a lexicon has one."""
+    return gates[-1] if gates and config["mixture"].get("has_lexicon") else None
 
 
 def _facts(path: Path) -> dict[str, Any]:

@@ -121,6 +121,8 @@ def voices(run: Finished, key: str) -> dict[str, Any] | None:
         return None
     T = run.temperature
     rows: list[tuple[str, str, float, float | None]] = [("expert", "expert", 1.0 / T, None)]
+    if run.lexicon_gate is not None:
+        rows.append(("lexicon", "expert", run.lexicon_gate / T, run.lexicon_gate))
     rows += [(f"c = {c}", "mixture", g / T, g) for c, g in zip(run.windows, run.gates, strict=True)]
     chart = signed_bars(
         f"{key}-gates",
@@ -131,7 +133,8 @@ def voices(run: Finished, key: str) -> dict[str, Any] | None:
     moved: Markup | None = None
     influence = run.judged.get("influence")
     if influence is not None:
-        bars = [("expert", "expert", influence["expert"])]
+        alone = "expert" if run.lexicon_gate is None else "expert and lexicon"
+        bars = [(alone, "expert", influence["expert"])]
         bars += [(f"c = {c}", "mixture", v) for c, v in zip(run.windows, influence["windows"], strict=True)]
         bars.append(("all windows", "mixture", influence["imitators"]))
         title = "How much each voice moves an answer"

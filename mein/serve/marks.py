@@ -35,6 +35,7 @@ def explained(
         "probabilities": dict(zip(map(str, model.labels.classes), probabilities, strict=True)),
         "log_odds": explanation.log_odds,
         "expert": explanation.expert,
+        "lexicon": explanation.lexicon,
         "imitators": {str(window): part for window, part in explanation.imitators.items()},
         "is_silent": explanation.is_silent,
         "fragments": fragments,

@@ -43,13 +43,15 @@ class MarkedFragment(Shape):
 
 
 class Explained(Prediction):
-    """log p(label) - log p(alternative) = expert + sum(imitators)."""
+    """log p(label) - log p(alternative) = expert + lexicon + sum(imitators)."""
 
     alternative: str | int | bool
     """The next likeliest label."""
     log_odds: float
     expert: float
     """The expert's part, which cannot be split."""
+    lexicon: float
+    """The part of the lexicon; 0 where there is none."""
     imitators: dict[str, float]
     """The part of each window's imitator."""
     is_silent: bool

@@ -124,9 +124,8 @@ def _weights_line(model: Model) -> str:
     """What each voice counts for once calibrated: 1 / T for the expert, g_i / T for an imitator."""
     if not len(model.gates):
         return "Gates: none, for there are no imitators."
-    voices = {"expert": 1.0} | {
-        f"c={c}": g for c, g in zip(model.imitators.windows, model.gates, strict=True)
-    }
+    voices = {"expert": 1.0} | ({} if model.lexicon is None else {"lexicon": model.lexicon.gate})
+    voices |= {f"c={c}": g for c, g in zip(model.imitators.windows, model.gates, strict=True)}
     return "Weights: " + "   ".join(
         f"{name} {weight / model.temperature:.2f}" for name, weight in voices.items()
     )

@@ -207,8 +207,9 @@ function showFragments() {
 }
 
 function showParts() {
-  const { expert, imitators, log_odds: logOdds, label, alternative } = state.answer;
+  const { expert, lexicon, imitators, log_odds: logOdds, label, alternative } = state.answer;
   const rows = [["expert, which reads the whole text", expert],
+    ...(lexicon ? [["lexicon of pieces and pairs", lexicon]] : []),
     ...Object.entries(imitators).map(([w, value]) => [`imitator that sees ${reach(w)} pieces`, value])];
   const made = [...rows, [`log-odds of ${label} before ${alternative}`, logOdds]].map(([name, value]) => {
     const row = make("tr");

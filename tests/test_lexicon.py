@@ -1,0 +1,226 @@
+"""The lexicon: scikit-learn's TF-IDF and logistic regression, and one more voice of the mixture."""
+
+import pickle
+import shutil
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+
+from mein import lexicon as module
+from mein.errors import ConfigError, RunError
+from mein.explain import explain
+from mein.explain.layout import sum_of_parts
+from mein.lexicon import LEXICON, Lexicon, learn_lexicon
+from mein.model import load_model, load_variant, read_config
+from mein.predict_parts import fingerprint
+from mein.progress import Silence
+from mein.report.page import page
+from mein.report.reading import read_finished
+from mein.report.words import signed
+from mein.run import learned_imitators, prepared_run
+from mein.text.ragged import Ragged, ragged
+from mein.training.checkpoint import load_tensors, save_tensors
+from mein.training.folder import RunFolder
+from mein.workspace import evidence, evidence_on
+from tests import tiny
+
+V = 12
+CPU = torch.device("cpu")
+
+
+def documents(count: int, seed: int = 0) -> tuple[Ragged, np.ndarray]:
+    """Random pieces that lean to one of three labels; the last document is empty."""
+    generator = np.random.default_rng(seed)
+    labels = generator.integers(0, 3, count)
+    rows = [
+        [int(p) % V for p in generator.normal(3 * y, 2.5, generator.integers(1, 30)).clip(0)] for y in labels
+    ]
+    return ragged([*rows[:-1], []]), labels
+
+
+def n_grams(row: list[int]) -> Iterator[str]:
+    yield from (str(piece) for piece in row)
+    yield from (f"{p} {q}" for p, q in pairwise(row))
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_it_is_tf_idf_and_logistic_regression(classes: int) -> None:
+    pieces, labels = documents(200)
+    labels, others = labels % classes, documents(50, seed=1)[0]
+    weights = np.random.default_rng(2).uniform(0.5, 2.0, 200)
+    found = learn_lexicon(pieces, labels, weights, classes, V).log_probs(others)
+    vectors = TfidfVectorizer(analyzer=lambda row: list(n_grams(row)), sublinear_tf=True, min_df=2)
+    learned = LogisticRegression(C=30.0, max_iter=1000)
+    learned.fit(vectors.fit_transform(pieces.to_lists()), labels, sample_weight=weights)
+    wanted = learned.predict_log_proba(vectors.transform(others.to_lists()))
+    np.testing.assert_allclose(found, wanted, atol=5e-3)
+    assert (found.argmax(1) != found.argmax(1)[0]).any()
+
+
+def test_a_document_gets_the_same_word_alone_and_in_company() -> None:
+    pieces, labels = documents(100)
+    lexicon = learn_lexicon(pieces, labels, np.ones(100), 3, V)
+    together = lexicon.log_probs(pieces)
+    alone = [lexicon.log_probs(pieces.take(np.array([row]))) for row in range(100)]
+    np.testing.assert_array_equal(together, np.concatenate(alone))
+
+
+def test_pieces_that_it_never_saw_say_nothing() -> None:
+    pieces, labels = documents(100)
+    lexicon = learn_lexicon(pieces, labels, np.ones(100), 3, 40)
+    empty, strange, mixed = lexicon.log_probs(ragged([[], [30, 39], [30, 1, 39]]))
+    np.testing.assert_array_equal(strange, empty)
+    assert not np.array_equal(mixed, empty)
+    assert lexicon.log_probs(ragged([])).shape == (0, 3)
+
+
+def test_an_entry_stands_in_two_documents_and_only_the_most_frequent_are_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pieces = ragged([[1, 1, 2], [2, 3], [2, 3], [4]])
+    labels = np.array([0, 1, 0, 1])
+    every = learn_lexicon(pieces, labels, np.ones(4), 2, V)
+    assert every.entries.tolist() == [2, 3, (2 + 1) * V + 3]
+    monkeypatch.setattr(module, "MOST_WEIGHTS", 4)
+    assert learn_lexicon(pieces, labels, np.ones(4), 2, V).entries.tolist() == [2, 3]
+    monkeypatch.setattr(module, "MOST_ENTRIES", 1)
+    assert learn_lexicon(pieces, labels, np.ones(4), 2, V).entries.tolist() == [2]
+
+
+def test_a_class_without_documents_is_unlikely_but_not_impossible() -> None:
+    pieces, labels = documents(100)
+    p = np.exp(learn_lexicon(pieces, np.where(labels == 2, 3, labels), np.ones(100), 5, V).log_probs(pieces))
+    assert (p[:, [2, 4]] > 0).all()
+    assert (p[:, [2, 4]].max(1) < p[:, [0, 1, 3]].max(1) / 10).all()
+
+
+@pytest.mark.parametrize("rows", [[[1, 2], [1, 2]], [[], []]], ids=["one label", "no piece"])
+def test_with_nothing_to_learn_it_says_the_same_of_all(rows: list[list[int]]) -> None:
+    labels = np.array([0, 0]) if rows[0] else np.array([0, 1])
+    said = learn_lexicon(ragged(rows), labels, np.ones(2), 2, V).log_probs(ragged([[1], [5, 6]]))
+    assert np.isfinite(said).all()
+    assert np.array_equal(said[0], said[1])
+
+
+def test_it_is_kept_without_loss(tmp_path: Path) -> None:
+    pieces, labels = documents(100)
+    lexicon = learn_lexicon(pieces, labels, np.ones(100), 3, V)
+    save_tensors(tmp_path / LEXICON, lexicon.tensors(), {})
+    back = Lexicon.of_tensors(load_tensors(tmp_path / LEXICON)[0])
+    np.testing.assert_array_equal(back.log_probs(pieces), lexicon.log_probs(pieces))
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("lexicon") / "run"
+    tiny.run(path, mixture__has_lexicon=True)
+    return path
+
+
+def test_the_mixture_is_the_sum_of_its_voices(finished: Path) -> None:
+    model = load_model(finished, "cpu")
+    texts = tiny.TEXTS.test_texts
+    found = model.encode(texts)
+    assert model.lexicon is not None
+    assert model.lexicon.gate != 0.0
+    assert len(model.gates) == 2
+    said = model.lexicon.log_probs(found.pieces).astype(np.float64)
+    mixed = model.expert_logits(found).astype(np.float64) + model.lexicon.gate * said
+    for gate, alpha in zip(model.gates, model.alpha(found), strict=True):
+        mixed += gate * alpha
+    wanted = torch.log_softmax(torch.from_numpy(mixed / model.temperature), -1).numpy()
+    np.testing.assert_allclose(model.log_probs(texts), wanted, atol=1e-9)
+
+
+def test_it_learned_from_train_alone_and_speaks_in_no_control(finished: Path) -> None:
+    config = read_config(RunFolder(finished))
+    for name in ("expert", "closed", "random"):
+        assert load_variant(RunFolder(finished), config, name, CPU).lexicon is None
+    folder = RunFolder(finished)
+    run = prepared_run(config, tiny.corpus(), folder, Silence(), resume=True)
+    pieces, ids = run.store("train").pieces(0), run.labeled.train_ids
+    alike = learn_lexicon(pieces, ids, run.labeled.train_weights, run.classes, run.encoder.pieces.size)
+    kept = load_model(finished, "cpu").lexicon
+    assert kept is not None
+    np.testing.assert_array_equal(kept.log_probs(pieces), alike.log_probs(pieces))
+
+
+def test_it_is_silent_where_it_knows_the_labels(finished: Path) -> None:
+    folder = RunFolder(finished)
+    run = prepared_run(read_config(folder), tiny.corpus(), folder, Silence(), resume=True)
+    imitators = learned_imitators(run, load_variant(folder, run.config, "expert", CPU).expert)
+    assert not evidence(run, imitators, "mixture", "train")[-1].any()
+    assert not evidence_on(run, imitators, "mixture", run.store("dev").pieces(0), "mixture step 1")[-1].any()
+    assert evidence(run, imitators, "mixture", "dev")[-1].any()
+    counts = {name: len(evidence(run, imitators, name, "dev")) for name in ("mixture", "imitators", "random")}
+    assert counts == {"mixture": 3, "imitators": 2, "random": 2}
+
+
+@pytest.mark.parametrize("training", ["adv", "vat"])
+def test_experts_that_are_pushed_can_have_one(tmp_path: Path, training: str) -> None:
+    tiny.run(tmp_path, mixture__has_lexicon=True, expert__training=training)
+    assert load_model(tmp_path, "cpu").lexicon is not None
+
+
+def test_copies_say_the_same(finished: Path, tmp_path: Path) -> None:
+    model, texts = load_model(finished, "cpu"), tiny.TEXTS.test_texts
+    model.save(tmp_path / "copy")
+    for copy in (load_model(tmp_path / "copy", "cpu"), pickle.loads(pickle.dumps(model))):  # noqa: S301
+        np.testing.assert_array_equal(copy.log_probs(texts), model.log_probs(texts))
+        assert fingerprint(copy) == fingerprint(model)
+    assert model.lexicon is not None
+    model.lexicon = model.lexicon.with_gate(model.lexicon.gate + 1.0)
+    assert fingerprint(model) != fingerprint(load_model(finished, "cpu"))
+
+
+def test_a_run_that_lost_it_says_so(finished: Path, tmp_path: Path) -> None:
+    load_model(finished, "cpu").save(tmp_path / "copy")
+    (tmp_path / "copy" / LEXICON).unlink()
+    with pytest.raises(RunError, match=r"lexicon\.safetensors is missing"):
+        load_model(tmp_path / "copy", "cpu")
+
+
+def test_the_explanation_adds_up_and_names_it(finished: Path) -> None:
+    model = load_model(finished, "cpu")
+    found = explain(model, tiny.TEXTS.test_texts[0])
+    assert found.lexicon != 0.0
+    parts = found.expert + found.lexicon + sum(found.imitators.values())
+    assert parts == pytest.approx(found.log_odds, abs=1e-6)
+    assert f"{found.lexicon:+.2f} (lexicon)" in sum_of_parts(found)
+    assert explain(model, "").lexicon == 0.0
+
+
+def test_the_report_shows_its_weight(finished: Path) -> None:
+    gates = load_tensors(finished / "mixture.safetensors")[1]["gates"]
+    shown = page([read_finished(finished)])
+    assert len(gates) == 3
+    assert "expert and lexicon" in shown
+    assert signed(gates[-1], 3) in shown
+
+
+def test_without_unlabelled_text_there_is_no_mixture_to_speak_in(tmp_path: Path) -> None:
+    tiny.run(tmp_path, tiny.corpus(unlabeled=[]), mixture__has_lexicon=True)
+    assert load_model(tmp_path, "cpu").lexicon is None
+    assert not (tmp_path / LEXICON).exists()
+
+
+def test_a_killed_run_goes_on_to_the_same_end(finished: Path, tmp_path: Path) -> None:
+    stopped = tmp_path / "run"
+    shutil.copytree(finished, stopped)
+    (stopped / "done").unlink()
+    (stopped / "mixture.safetensors").unlink()
+    learned = (stopped / LEXICON).stat().st_mtime_ns
+    tiny.run(stopped, mixture__has_lexicon=True, resume=True)
+    assert (stopped / LEXICON).stat().st_mtime_ns == learned
+    assert tiny.artefacts(stopped) == tiny.artefacts(finished)
+
+
+def test_the_paper_s_gates_have_no_room_for_it() -> None:
+    with pytest.raises(ConfigError, match=r"set mixture\.gates to free"):
+        tiny.config(mixture__has_lexicon=True, mixture__gates="sigmoid")
