@@ -27,6 +27,7 @@ from mein.evaluation.table import (
 from mein.files import atomic_path
 from mein.inference import choose_device
 from mein.judged import write_judged
+from mein.lexicon import LEXICON_OF_TRAIN, load_lexicon
 from mein.mixture import random_alpha
 from mein.model import Encoded, Model, load_variant
 from mein.progress import Reporter, Silence
@@ -80,6 +81,8 @@ def log_probs_of_all(
     """log p(y | X) (n, Y) of every network of a run, in the order of its table, on a part's texts."""
     device = choose_device(config.runtime.device)
     mixture = load_variant(folder, config, "mixture", device, teacher)
+    if mixture.lexicon is not None and part == "dev":  # whose labels the other one has learned
+        mixture.lexicon = load_lexicon(folder / LEXICON_OF_TRAIN).with_gate(mixture.lexicon.gate)
     documents = mixture.encode(texts)
     alpha = mixture.alpha(documents)
     found: dict[str, np.ndarray] = {}

@@ -5,6 +5,7 @@ know what an LSTM has not learned yet. It is logistic regression on TF-IDF, as t
 """
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -14,8 +15,10 @@ from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 from mein.text.ragged import Ragged
+from mein.training.checkpoint import load_tensors
 
-LEXICON = "lexicon.safetensors"  # in a run folder
+LEXICON = "lexicon.safetensors"  # in a run folder: what predicts, learned from train and dev
+LEXICON_OF_TRAIN = "lexicon-of-train.safetensors"  # the one that may be asked about dev
 INVERSE_REGULARISATION = 30.0  # the baseline's
 LEAST_DOCUMENTS = 2  # that hold an entry
 MOST_ENTRIES = 200_000  # the most frequent
@@ -60,17 +63,18 @@ class Lexicon:
         return replace(self, gate=gate)
 
     def tensors(self) -> dict[str, Tensor]:
-        """What `of_tensors` makes it from again, but for the gate."""
+        """What `load_lexicon` makes it from again, but for the gate."""
         arrays = {"entries": self.entries, "idf": self.idf, "weights": self.weights, "bias": self.bias}
         size = torch.tensor(self.vocabulary_size)
         return {name: torch.from_numpy(array) for name, array in arrays.items()} | {"vocabulary_size": size}
 
-    @classmethod
-    def of_tensors(cls, tensors: dict[str, Tensor]) -> "Lexicon":
-        """The lexicon that left these tensors."""
-        names = ("entries", "idf", "weights", "bias")
-        entries, idf, weights, bias = (tensors[name].numpy() for name in names)
-        return cls(entries, idf, weights, bias, int(tensors["vocabulary_size"]))
+
+def load_lexicon(path: Path) -> Lexicon:
+    """The lexicon whose tensors lie in a file."""
+    tensors, _ = load_tensors(path)
+    names = ("entries", "idf", "weights", "bias")
+    entries, idf, weights, bias = (tensors[name].numpy() for name in names)
+    return Lexicon(entries, idf, weights, bias, int(tensors["vocabulary_size"]))
 
 
 def learn_lexicon(

@@ -16,13 +16,13 @@ from mein.experts.base import Expert
 from mein.imitators.reference import Imitators
 from mein.inference import imitator_alpha
 from mein.labeled import LabeledTexts
-from mein.lexicon import LEXICON, Lexicon, learn_lexicon
+from mein.lexicon import LEXICON, LEXICON_OF_TRAIN, Lexicon, learn_lexicon, load_lexicon
 from mein.mixture import random_alpha
 from mein.seeds import derive_seed
 from mein.text.encoder import Encoder
-from mein.text.ragged import Ragged
+from mein.text.ragged import Ragged, concatenate
 from mein.text.store import Store
-from mein.training.checkpoint import load_tensors, save_tensors
+from mein.training.checkpoint import save_tensors
 from mein.training.draws import UnlabeledBatches
 from mein.training.folder import RunFolder
 from mein.training.loop import Runtime
@@ -103,16 +103,21 @@ def evidence_on(run: Run, imitators: Imitators, name: str, pieces: Ragged, strea
 
 
 def learned_lexicon(run: Run) -> Lexicon:
-    """The lexicon, from lexicon.safetensors or from the labels."""
-    path = run.folder / LEXICON
-    if ranks.exists(path):
-        return Lexicon.of_tensors(load_tensors(path)[0])
-    labeled = run.labeled
-    with run.timed("lexicon"):
-        settings = (labeled.train_weights, run.classes, run.encoder.pieces.size)
-        lexicon = learn_lexicon(run.store("train").pieces(0), labeled.train_ids, *settings)
-    save_tensors(path, lexicon.tensors(), {})
-    return lexicon
+    """The lexicon of train, by which its gate is fitted on dev; beside it that of both, which predicts."""
+    if not ranks.exists(run.folder / LEXICON):
+        with run.timed("lexicon"):
+            for name, parts in {LEXICON_OF_TRAIN: ("train",), LEXICON: ("train", "dev")}.items():
+                labeled = [labeled_part(run, part) for part in parts]
+                lexicon = learn_lexicon(
+                    concatenate(run.store(part).pieces(0) for part in parts),
+                    np.concatenate([part.labels for part in labeled]),
+                    np.concatenate([part.weights for part in labeled]),
+                    run.classes,
+                    run.encoder.pieces.size,
+                )
+                save_tensors(run.folder / name, lexicon.tensors(), {})
+        ranks.barrier()  # the first may still be writing
+    return load_lexicon(run.folder / LEXICON_OF_TRAIN)
 
 
 def labeled_part(run: Run, part: str, alpha: np.ndarray | None = None) -> LabeledPart:

@@ -99,7 +99,7 @@ def test_an_error_is_what_the_run_s_own_model_makes_on_the_test_set(
 def test_what_runs_share_is_computed_once(experiment: Experiment, lines: list[dict[str, Any]]) -> None:
     """Expert and text are the same files; the paper's gates take over the imitators, less their offset."""
     main = folder_of(experiment, "main")
-    for name in ("imn-paper-w1234-uall", "imn-w1-uall", FEWER):
+    for name in ("imn-paper-w1234-uall", "imn-lexicon-w1234-uall", "imn-w1-uall", FEWER):
         other = folder_of(experiment, name)
         assert (other / "expert.safetensors").samefile(main / "expert.safetensors")
         shard = "encoded/unlabeled/shard-00000.arrow"
@@ -115,6 +115,18 @@ def test_what_runs_share_is_computed_once(experiment: Experiment, lines: list[di
     assert losses[0] != losses[1]
     assert not (main / "language_model.safetensors").exists()
     assert (experiment.work / "toy/language-model-lm-lstm-6/language_model.safetensors").exists()
+
+
+def test_the_lexicon_has_a_run_of_its_own_over_the_main_run_s_imitators(
+    experiment: Experiment, lines: list[dict[str, Any]]
+) -> None:
+    main, own = (
+        load_model(folder_of(experiment, name), "cpu") for name in ("main", "imn-lexicon-w1234-uall")
+    )
+    assert main.lexicon is None
+    assert own.lexicon is not None
+    pieces = own.encode(tiny.TEXTS.test_texts)
+    np.testing.assert_array_equal(own.alpha(pieces), main.alpha(pieces))
 
 
 def test_the_paper_s_gates_have_imitators_that_learned_as_the_paper_s(
@@ -150,7 +162,7 @@ def test_missing_cells_are_those_without_a_line(lines: list[dict[str, Any]]) -> 
 
 
 def test_the_grids_are_the_paper_s() -> None:
-    assert len(list(cells.results("imdb", tuple(EXPERTS), range(5)))) == 7 * 5 * 5
+    assert len(list(cells.results("imdb", tuple(EXPERTS), range(5)))) == 7 * 6 * 5
     assert {cell.windows for cell in cells.windows("imdb", ("lstm",), range(1))} >= {
         (1,),
         (1, 2),
@@ -177,7 +189,7 @@ def test_the_page_shows_mean_spread_number_and_the_paper_s_figure() -> None:
     lines = [made_up("lstm", "plain", seed, wrong) for seed, wrong in ((0, 100), (1, 110))]
     page = tables.results_page(lines)
     assert "| lstm | 10.50 ± 0.71 [2] (10.98) |" in page
-    assert "34 of 35 cells are empty." in page
+    assert "41 of 42 cells are empty." in page
 
 
 @pytest.mark.parametrize(("imn", "is_starred"), [(40, True), (99, False), (120, False)])

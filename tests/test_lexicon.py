@@ -14,9 +14,11 @@ from sklearn.linear_model import LogisticRegression
 
 from mein import lexicon as module
 from mein.errors import ConfigError, RunError
+from mein.evaluation.table import MIXTURE
 from mein.explain import explain
 from mein.explain.layout import sum_of_parts
-from mein.lexicon import LEXICON, Lexicon, learn_lexicon
+from mein.judge import log_probs_of_all
+from mein.lexicon import LEXICON, LEXICON_OF_TRAIN, learn_lexicon, load_lexicon
 from mein.model import load_model, load_variant, read_config
 from mein.predict_parts import fingerprint
 from mein.progress import Silence
@@ -24,7 +26,7 @@ from mein.report.page import page
 from mein.report.reading import read_finished
 from mein.report.words import signed
 from mein.run import learned_imitators, prepared_run
-from mein.text.ragged import Ragged, ragged
+from mein.text.ragged import Ragged, concatenate, ragged
 from mein.training.checkpoint import load_tensors, save_tensors
 from mein.training.folder import RunFolder
 from mein.workspace import evidence, evidence_on
@@ -112,7 +114,7 @@ def test_it_is_kept_without_loss(tmp_path: Path) -> None:
     pieces, labels = documents(100)
     lexicon = learn_lexicon(pieces, labels, np.ones(100), 3, V)
     save_tensors(tmp_path / LEXICON, lexicon.tensors(), {})
-    back = Lexicon.of_tensors(load_tensors(tmp_path / LEXICON)[0])
+    back = load_lexicon(tmp_path / LEXICON)
     np.testing.assert_array_equal(back.log_probs(pieces), lexicon.log_probs(pieces))
 
 
@@ -138,17 +140,30 @@ def test_the_mixture_is_the_sum_of_its_voices(finished: Path) -> None:
     np.testing.assert_allclose(model.log_probs(texts), wanted, atol=1e-9)
 
 
-def test_it_learned_from_train_alone_and_speaks_in_no_control(finished: Path) -> None:
+def test_it_speaks_in_no_control(finished: Path) -> None:
     config = read_config(RunFolder(finished))
     for name in ("expert", "closed", "random"):
         assert load_variant(RunFolder(finished), config, name, CPU).lexicon is None
+
+
+def test_what_judges_dev_learned_from_train_and_what_predicts_from_both(finished: Path) -> None:
     folder = RunFolder(finished)
-    run = prepared_run(config, tiny.corpus(), folder, Silence(), resume=True)
-    pieces, ids = run.store("train").pieces(0), run.labeled.train_ids
-    alike = learn_lexicon(pieces, ids, run.labeled.train_weights, run.classes, run.encoder.pieces.size)
-    kept = load_model(finished, "cpu").lexicon
-    assert kept is not None
-    np.testing.assert_array_equal(kept.log_probs(pieces), alike.log_probs(pieces))
+    run = prepared_run(read_config(folder), tiny.corpus(), folder, Silence(), resume=True)
+    train, dev = (run.store(part).pieces(0) for part in ("train", "dev"))
+    ids, others = run.labeled.train_ids, run.labeled.dev_ids
+    sizes = (run.classes, run.encoder.pieces.size)
+    of_train = learn_lexicon(train, ids, run.labeled.train_weights, *sizes)
+    weights = np.concatenate([run.labeled.train_weights, np.ones(len(others))])
+    of_both = learn_lexicon(concatenate([train, dev]), np.concatenate([ids, others]), weights, *sizes)
+    for name, wanted in ((LEXICON_OF_TRAIN, of_train), (LEXICON, of_both)):
+        np.testing.assert_array_equal(load_lexicon(folder / name).log_probs(dev), wanted.log_probs(dev))
+    model = load_model(finished, "cpu")
+    assert model.lexicon is not None
+    texts = run.labeled.dev_texts
+    on_dev = log_probs_of_all(folder, run.config, "dev", texts)[MIXTURE]
+    assert not np.allclose(on_dev, model.log_probs(texts))
+    model.lexicon = of_train.with_gate(model.lexicon.gate)
+    np.testing.assert_array_equal(on_dev, model.log_probs(texts))
 
 
 def test_it_is_silent_where_it_knows_the_labels(finished: Path) -> None:

@@ -10,8 +10,9 @@ DATA = Path("data")
 
 MAIN = "main"
 WINDOWS = (1, 2, 3, 4)
-VARIANTS = ("plain", "closed", "random", "imn-paper", "imn")
-"""The expert alone; stage 3 without imitators; with random vectors; with the paper's gates; with ours."""
+VARIANTS = ("plain", "closed", "random", "imn-paper", "imn", "imn-lexicon")
+"""The expert alone; stage 3 without imitators; with random vectors; with the paper's gates; with ours; with
+ours and a lexicon."""
 
 EXPERTS: dict[str, dict[str, Any]] = {
     "lstm": {"expert.kind": "lstm", "expert.training": "plain"},
@@ -50,6 +51,7 @@ MAIN_RUN: dict[str, Any] = {
     "imitator_training.documents": None,
     "mixture.gates": "free",
     "mixture.centers_evidence": True,
+    "mixture.has_lexicon": False,
 }
 """What a row's main run has, whatever the preset says; its other runs branch off from there."""
 
@@ -64,6 +66,9 @@ OF_THE_PAPER: dict[str, Any] = {
     "fine_tuning.patience": None,
 }
 """What the paper does after stage 1; imitators are the main run's where they learned as the paper's do."""
+
+OF_VARIANTS = {"imn-paper": OF_THE_PAPER, "imn-lexicon": {"mixture.has_lexicon": True}}
+"""By what a variant's own run differs from the main run."""
 
 WINDOW_SETS = {
     "A": (1,),
@@ -101,7 +106,7 @@ class Cell:
     @property
     def run(self) -> str:
         """The folder of the run that answers it: main, which trains the expert, or one that branches off."""
-        if self.variant != "imn-paper" and self.is_whole:
+        if self.variant not in OF_VARIANTS and self.is_whole:
             return MAIN
         windows = "".join(map(str, self.windows))
         return f"{self.variant}-w{windows}-u{'all' if self.unlabeled is None else self.unlabeled}"

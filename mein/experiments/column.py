@@ -6,7 +6,7 @@ from typing import Any
 from mein.config import Config
 from mein.data.corpus import Corpus
 from mein.experiments.branch import branch
-from mein.experiments.cells import MAIN, OF_THE_PAPER, Cell
+from mein.experiments.cells import MAIN, OF_VARIANTS, Cell
 from mein.experiments.experiment import Experiment
 from mein.experiments.record import record
 from mein.experiments.shared import encoded_text, expert_config, shared_seconds, under_work
@@ -45,7 +45,7 @@ def _turn(folder: RunFolder) -> AbstractContextManager[None]:
 def _cell_config(config: Config, cell: Cell) -> Config:
     overrides: dict[str, Any] = {"imitators.windows": list(cell.windows)}
     overrides |= {"imitator_training.documents": cell.unlabeled}
-    overrides |= OF_THE_PAPER if cell.variant == "imn-paper" else {}
+    overrides |= OF_VARIANTS.get(cell.variant, {})
     settings = config.model_dump(mode="json")
     for name, value in overrides.items():
         section, key = name.split(".")

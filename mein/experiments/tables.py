@@ -17,6 +17,7 @@ TITLES = {
     "random": "+ IMN (Random)",
     "imn-paper": "+ IMN, the paper's gates",
     "imn": "+ IMN, our gates",
+    "imn-lexicon": "+ IMN, our gates, a lexicon",
 }
 HEAD = """# Results
 
@@ -27,6 +28,7 @@ documents, seeds pooled. Everything was chosen on dev; test labels were read onc
 
 What differs from the paper is listed in [paper.md](paper.md), and why in [log.md](log.md): our gates are
 free and fitted on dev, evidence is centred, imitators start nearer zero and learn at a rate that falls to 0.
+A lexicon is TF-IDF with logistic regression, learned from the labels of train, with a gate of its own.
 Each line under `results/` has its command, which makes it anew. **Rows differ in settings**: those whose
 command has `words.max_length=400` read the last 400 words of a document, others the last 1,000; a cell may
 have fewer seeds than the one beside it. With the preset full the two kinds of gates differ in stage 3 alone.
