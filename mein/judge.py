@@ -80,15 +80,20 @@ def log_probs_of_all(
 ) -> dict[str, np.ndarray]:
     """log p(y | X) (n, Y) of every network of a run, in the order of its table, on a part's texts."""
     device = choose_device(config.runtime.device)
-    mixture = load_variant(folder, config, "mixture", device, teacher)
-    if mixture.lexicon is not None and part == "dev":  # whose labels the other one has learned
-        mixture.lexicon = load_lexicon(folder / LEXICON_OF_TRAIN).with_gate(mixture.lexicon.gate)
+
+    def load(name: str) -> Model:
+        model = load_variant(folder, config, name, device, teacher)
+        if model.lexicon is not None and part == "dev":  # whose labels the other one has learned
+            model.lexicon = load_lexicon(folder / LEXICON_OF_TRAIN).with_gate(model.lexicon.gate)
+        return model
+
+    mixture = load("mixture")
     documents = mixture.encode(texts)
     alpha = mixture.alpha(documents)
     found: dict[str, np.ndarray] = {}
     for name, title in VARIANTS.items():
         if (folder / f"{name}.safetensors").exists():
-            model = load_variant(folder, config, name, device, teacher)
+            model = load(name)
             seen = _noise(config, alpha, part) if name == "random" else alpha
             found[title] = _log_probs(model, documents, seen)
     if len(alpha):

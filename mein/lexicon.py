@@ -19,6 +19,7 @@ from mein.training.checkpoint import load_tensors
 
 LEXICON = "lexicon.safetensors"  # in a run folder: what predicts, learned from train and dev
 LEXICON_OF_TRAIN = "lexicon-of-train.safetensors"  # the one that may be asked about dev
+SPEAKS_IN = ("mixture", "closed", "random")  # also in the controls: it owes nothing to unlabelled text
 INVERSE_REGULARISATION = 30.0  # the baseline's
 LEAST_DOCUMENTS = 2  # that hold an entry
 MOST_ENTRIES = 200_000  # the most frequent

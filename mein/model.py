@@ -22,7 +22,7 @@ from mein.evaluation.calibration import apply_temperature
 from mein.experts.base import Expert
 from mein.imitators.reference import Imitators
 from mein.inference import choose_device, device_of, expert_logits, imitator_alpha
-from mein.lexicon import LEXICON, Lexicon, load_lexicon
+from mein.lexicon import LEXICON, SPEAKS_IN, Lexicon, load_lexicon
 from mein.text.encoder import Encoder
 from mein.text.ragged import Ragged
 from mein.training.checkpoint import load_tensors, save_tensors
@@ -206,7 +206,7 @@ def load_variant(
     facts = restore(folder, name, expert)
     imitator_facts = restore(folder, "imitators", imitators)
     gates, lexicon = np.array(facts["gates"]), None
-    if name == "mixture" and is_taught and config.mixture.has_lexicon:
+    if name in SPEAKS_IN and is_taught and config.mixture.has_lexicon:
         lexicon = load_lexicon(folder / LEXICON).with_gate(float(gates[-1]))
         gates = gates[:-1]
     return Model(

@@ -16,7 +16,7 @@ from mein.experts.base import Expert
 from mein.imitators.reference import Imitators
 from mein.inference import imitator_alpha
 from mein.labeled import LabeledTexts
-from mein.lexicon import LEXICON, LEXICON_OF_TRAIN, Lexicon, learn_lexicon, load_lexicon
+from mein.lexicon import LEXICON, LEXICON_OF_TRAIN, SPEAKS_IN, Lexicon, learn_lexicon, load_lexicon
 from mein.mixture import random_alpha
 from mein.seeds import derive_seed
 from mein.text.encoder import Encoder
@@ -86,15 +86,16 @@ def evidence(run: Run, imitators: Imitators, name: str, part: str) -> np.ndarray
 def evidence_on(run: Run, imitators: Imitators, name: str, pieces: Ragged, stream: str) -> np.ndarray:
     """alpha (I, n, Y): the imitators', or a control's: random vectors of a stream, or none (I = 0).
 
-    Where the mixture has a lexicon, its word comes last; on train and in unlabelled batches it is silent.
+    Where there is a lexicon, its word comes last; on train and in unlabelled batches it is silent.
     """
     if name in ("expert", "closed"):
-        return np.zeros((0, len(pieces), run.classes), np.float32)
-    if name == "random":
+        alpha = np.zeros((0, len(pieces), run.classes), np.float32)
+    elif name == "random":
         count = len(imitators.windows)
-        return random_alpha(count, len(pieces), run.classes, run.config.seed, stream)
-    alpha = imitator_alpha(imitators, pieces, run.classes)
-    if name != "mixture" or not run.has_lexicon:
+        alpha = random_alpha(count, len(pieces), run.classes, run.config.seed, stream)
+    else:
+        alpha = imitator_alpha(imitators, pieces, run.classes)
+    if name not in SPEAKS_IN or not run.has_lexicon:
         return alpha
     said = np.zeros((1, len(pieces), run.classes), np.float32)  # subtle: it knows train's labels by heart
     if stream == "dev":

@@ -14,7 +14,7 @@ from sklearn.linear_model import LogisticRegression
 
 from mein import lexicon as module
 from mein.errors import ConfigError, RunError
-from mein.evaluation.table import MIXTURE
+from mein.evaluation.table import CLOSED_GATES, EXPERT, MIXTURE
 from mein.explain import explain
 from mein.explain.layout import sum_of_parts
 from mein.judge import log_probs_of_all
@@ -140,10 +140,20 @@ def test_the_mixture_is_the_sum_of_its_voices(finished: Path) -> None:
     np.testing.assert_allclose(model.log_probs(texts), wanted, atol=1e-9)
 
 
-def test_it_speaks_in_no_control(finished: Path) -> None:
-    config = read_config(RunFolder(finished))
-    for name in ("expert", "closed", "random"):
-        assert load_variant(RunFolder(finished), config, name, CPU).lexicon is None
+def test_it_speaks_in_the_controls_so_that_imitators_are_all_they_lack(finished: Path) -> None:
+    folder = RunFolder(finished)
+    names = ("expert", "closed", "random")
+    expert, closed, random = (load_variant(folder, read_config(folder), name, CPU) for name in names)
+    assert [len(model.gates) for model in (expert, closed, random)] == [0, 0, 2]
+    assert [model.lexicon is not None for model in (expert, closed, random)] == [False, True, True]
+    texts = tiny.TEXTS.test_texts
+    kept = predictions(finished, CLOSED_GATES)
+    np.testing.assert_allclose(kept, closed.log_probs(texts), atol=1e-6)
+    assert not np.allclose(kept, predictions(finished, EXPERT))
+
+
+def predictions(path: Path, system: str) -> np.ndarray:
+    return read_finished(path).log_probs(system)
 
 
 def test_what_judges_dev_learned_from_train_and_what_predicts_from_both(finished: Path) -> None:
@@ -173,8 +183,8 @@ def test_it_is_silent_where_it_knows_the_labels(finished: Path) -> None:
     assert not evidence(run, imitators, "mixture", "train")[-1].any()
     assert not evidence_on(run, imitators, "mixture", run.store("dev").pieces(0), "mixture step 1")[-1].any()
     assert evidence(run, imitators, "mixture", "dev")[-1].any()
-    counts = {name: len(evidence(run, imitators, name, "dev")) for name in ("mixture", "imitators", "random")}
-    assert counts == {"mixture": 3, "imitators": 2, "random": 2}
+    names = ("mixture", "random", "closed", "imitators", "expert")
+    assert [len(evidence(run, imitators, name, "dev")) for name in names] == [3, 3, 1, 2, 0]
 
 
 @pytest.mark.parametrize("training", ["adv", "vat"])

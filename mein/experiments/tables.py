@@ -24,7 +24,7 @@ HEAD = """# Results
 Made by `mein reproduce` from the lines under `results/`; do not edit. Test error in %, mean over seeds, its
 standard deviation and their number; the paper's figure in brackets. A star: better than the expert alone
 **and** than closed gates **and** than random vectors, each with p < 0.05 by a paired bootstrap over
-documents, seeds pooled. Everything was chosen on dev; test labels were read once, at the end of each run.
+documents, seeds pooled; with a lexicon **and** than without. Everything was chosen on dev; test labels were read once, at the end of each run.
 
 What differs from the paper is listed in [paper.md](paper.md), and why in [log.md](log.md): our gates are
 free and fitted on dev, evidence is centred, imitators start nearer zero and learn at a rate that falls to 0.
@@ -134,11 +134,14 @@ def _select(lines: Sequence[Line], **wanted: Any) -> list[Line]:
 
 def _is_starred(lines: Sequence[Line], found: Sequence[Line]) -> bool:
     """Whether a variant beats all it must, over the seeds that both have."""
-    for rival in ("plain", "closed", "random"):
+    also = ("imn",) if cell_of(found[0]).variant == "imn-lexicon" else ()
+    for rival in ("plain", "closed", "random", *also):
         others = {
             line["seed"]: line
             for line in lines
-            if line["expert"] == found[0]["expert"] and cell_of(line).variant == rival
+            if line["expert"] == found[0]["expert"]
+            and cell_of(line).variant == rival
+            and cell_of(line).is_whole
         }
         pairs = [(line, others[line["seed"]]) for line in found if line["seed"] in others]
         if not pairs:
