@@ -110,7 +110,7 @@ def make_config(settings: Mapping[str, Any]) -> Config:
         config = Config.model_validate(_none_for_none(dict(settings)))
     except ValidationError as problem:
         raise ConfigError(_sentence(problem)) from problem
-    contradiction = config.expert.contradiction() or config.mixture.contradiction()
+    contradiction = config.expert.contradiction()
     if contradiction is not None:
         raise ConfigError(contradiction)
     rate = config.expert_training.learning_rate

@@ -20,17 +20,13 @@ class MixtureConfig(Settings):
     """Whether alpha counts relative to its mean over unlabelled text, which takes out the expert's and
     the imitators' common leaning to one label; it is a class bias, so the form of z' stays."""
     has_lexicon: bool = False
-    """Whether a lexicon, what pieces and pairs of them say of the labels, has a gate too; the paper has
-    none. For free gates."""
+    """Whether a lexicon, what pieces and pairs of them say of the labels, has a gate too, if gates are
+    free; the paper has none."""
 
-    def contradiction(self) -> str | None:
-        """What does not go together, in one sentence, if anything."""
-        if self.has_lexicon and self.gates != "free":
-            return (
-                f"mixture.has_lexicon is true but mixture.gates is {self.gates!r}: "
-                "a lexicon needs a gate that is fitted on dev, so set mixture.gates to free."
-            )
-        return None
+    @property
+    def hears_lexicon(self) -> bool:
+        """Whether there is a gate for a lexicon: it has to be fitted on dev."""
+        return self.has_lexicon and self.gates == "free"
 
 
 class Gates(nn.Module):

@@ -206,7 +206,7 @@ def load_variant(
     facts = restore(folder, name, expert)
     imitator_facts = restore(folder, "imitators", imitators)
     gates, lexicon = np.array(facts["gates"]), None
-    if name in SPEAKS_IN and is_taught and config.mixture.has_lexicon:
+    if name in SPEAKS_IN and is_taught and config.mixture.hears_lexicon:
         lexicon = load_lexicon(folder / LEXICON).with_gate(float(gates[-1]))
         gates = gates[:-1]
     return Model(

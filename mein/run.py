@@ -33,10 +33,10 @@ from mein.progress import Reporter
 from mein.text.writing import Spread
 from mein.training.checkpoint import save_tensors
 from mein.training.folder import RunFolder
-from mein.training.gates import fit_gates, held_back
+from mein.training.gates import fit_gates, held_back, is_worse
 from mein.training.loop import Runtime
 from mein.training.pretraining import Text
-from mein.training.scores import center_evidence, supervised_scores
+from mein.training.scores import center_evidence
 from mein.training.stages import fine_tune, train_expert, train_imitators
 from mein.workspace import UNLABELED_PARTS, Run, drawing, evidence, facts, labeled_part, objective_of
 
@@ -189,19 +189,18 @@ def tune_mixture_and_controls(run: Run, imitators: Imitators, controls: bool) ->
 
 
 def _tune(run: Run, expert: Expert, imitators: Imitators, name: str) -> tuple[np.ndarray, float]:
-    """The gates after stage 3 on Theta', and tau; ours are all 0 again where dev is worse than before it."""
+    """The gates after stage 3 on Theta', and tau; ours are all 0 again where dev is worse for it."""
     train_part, dev_part = (
         labeled_part(run, part, evidence(run, imitators, name, part)) for part in ("train", "dev")
     )
     z = expert_logits(expert, dev_part.words)
-    before = ranks.agreed(supervised_scores(torch.from_numpy(z), dev_part.labels))
     gates, tau = Gates(run.config.mixture, len(dev_part.alpha)), 1.0
     if gates.kind == "free" and len(dev_part.alpha):
         fitted, tau = fit_gates(z, dev_part.alpha, dev_part.labels)
         kept = held_back(z, dev_part.alpha, dev_part.labels, fitted)
         gates.set(kept)
         tau = tau if np.array_equal(kept, fitted) else 1.0
-    outcome = fine_tune(
+    fine_tune(
         name,
         expert,
         gates.to(run.device),
@@ -213,9 +212,11 @@ def _tune(run: Run, expert: Expert, imitators: Imitators, name: str) -> tuple[np
         run.config.seed,
     )
     values: np.ndarray = gates().detach().cpu().double().numpy()
-    if gates.kind == "free" and outcome.score["dev_error"] > before["dev_error"]:
-        _settled(run, expert, "expert")
-        return np.zeros_like(values), 1.0
+    if gates.kind == "free":
+        mixed = mixed_logits(expert_logits(expert, dev_part.words), dev_part.alpha, values)
+        if ranks.agreed({"worse": is_worse(mixed, z, dev_part.labels)})["worse"]:
+            _settled(run, expert, "expert")
+            return np.zeros_like(values), 1.0
     return values, tau
 
 

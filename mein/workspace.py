@@ -63,7 +63,7 @@ class Run:
     @property
     def has_lexicon(self) -> bool:
         """Whether a lexicon speaks in the mixture, which there is only with imitators."""
-        return self.is_taught and self.config.mixture.has_lexicon
+        return self.is_taught and self.config.mixture.hears_lexicon
 
     def store(self, part: str) -> Store:
         """The encoded documents of a part."""

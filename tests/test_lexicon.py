@@ -13,7 +13,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 
 from mein import lexicon as module
-from mein.errors import ConfigError, RunError
+from mein.errors import RunError
 from mein.evaluation.table import CLOSED_GATES, EXPERT, MIXTURE
 from mein.explain import explain
 from mein.explain.layout import sum_of_parts
@@ -246,6 +246,7 @@ def test_a_killed_run_goes_on_to_the_same_end(finished: Path, tmp_path: Path) ->
     assert tiny.artefacts(stopped) == tiny.artefacts(finished)
 
 
-def test_the_paper_s_gates_have_no_room_for_it() -> None:
-    with pytest.raises(ConfigError, match=r"set mixture\.gates to free"):
-        tiny.config(mixture__has_lexicon=True, mixture__gates="sigmoid")
+def test_the_paper_s_gates_have_no_room_for_it(tmp_path: Path) -> None:
+    tiny.run(tmp_path, mixture__has_lexicon=True, mixture__gates="sigmoid")
+    assert load_model(tmp_path, "cpu").lexicon is None
+    assert read_finished(tmp_path).lexicon_gate is None

@@ -24,7 +24,8 @@ HEAD = """# Results
 Made by `mein reproduce` from the lines under `results/`; do not edit. Test error in %, mean over seeds, its
 standard deviation and their number; the paper's figure in brackets. A star: better than the expert alone
 **and** than closed gates **and** than random vectors, each with p < 0.05 by a paired bootstrap over
-documents, seeds pooled; with a lexicon **and** than without. Everything was chosen on dev; test labels were read once, at the end of each run.
+documents, seeds pooled; with a lexicon **and** than without it. Everything was chosen on dev; test labels
+were read once, at the end of each run.
 
 What differs from the paper is listed in [paper.md](paper.md), and why in [log.md](log.md): our gates are
 free and fitted on dev, evidence is centred, imitators start nearer zero and learn at a rate that falls to 0.

@@ -129,6 +129,7 @@ def read_finished(path: Path) -> Finished:
         for name in ("judged", "provenance")
     }
     try:
+        count = len(identity["config"]["imitators"]["windows"])
         return Finished(
             path=path,
             config=identity["config"],
@@ -136,18 +137,13 @@ def read_finished(path: Path) -> Finished:
             classes=[str(label) for label in labels["classes"]],
             prior=np.array(labels["prior"], np.float64),
             lines=folder.metrics(),
-            gates=facts["gates"][: len(identity["config"]["imitators"]["windows"])],
-            lexicon_gate=_lexicon_gate(identity["config"], facts["gates"]),
+            gates=facts["gates"][:count],
+            lexicon_gate=next(iter(facts["gates"][count:]), None),
             temperature=facts["temperature"],
             **optional,
         )
     except (KeyError, TypeError, ValueError) as problem:
         raise RunError(f"{path} is damaged ({problem!r}): restore it from a copy.") from problem
-
-
-def _lexicon_gate(config: dict[str, Any], gates: list[float]) -> float | None:
-    """The last of the gates, where a lexicon has one."""
-    return gates[-1] if gates and config["mixture"].get("has_lexicon") else None
 
 
 def _facts(path: Path) -> dict[str, Any]:
