@@ -12,6 +12,7 @@ from mein.building import HUB
 from mein.errors import MissingExtra, RunError
 from mein.files import atomic_path, writing_failed
 from mein.hub.library import reason
+from mein.lexicon import LEXICON
 from mein.model import Model
 from mein.report.card import write_card
 from mein.report.reading import read_finished
@@ -20,7 +21,7 @@ from mein.training.folder import RunFolder
 CARD = "README.md"
 COPIED = ("labels.json", *VOCABULARIES, "vocabularies.json", "imitators.safetensors", "mixture.safetensors")
 # Named one by one: no pattern meets a pickle or code, and none the run's documents or predictions.
-SHARED = ["config.json", *COPIED, CARD, "done"]
+SHARED = ["config.json", *COPIED, LEXICON, CARD, "done"]
 SHARED += [f"{HUB}/*.{ending}" for ending in ("json", "txt", "safetensors", "model")]
 
 
@@ -85,7 +86,7 @@ def _copy(run: Path, target: Path) -> None:
         raise RunError(f"{target} already holds a run: save to another folder.")
     with folder.held():
         folder.claim({"config": finished.config}, resume=False)
-        for name in COPIED:
+        for name in COPIED if finished.lexicon_gate is None else (*COPIED, LEXICON):
             with atomic_path(folder / name) as temporary:
                 shutil.copyfile(source / name, temporary)
         if (source / HUB).exists():

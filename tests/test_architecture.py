@@ -24,7 +24,7 @@ FLOORS = [
     {"inference"},
     {"label"},
     {"training", "evaluation"},
-    {"config"},
+    {"config", "lexicon"},
     {"config_file", "building", "artefacts", "labeled", "unlabeled"},
     {"model"},
     {"prepare", "label_worker"},

@@ -275,7 +275,7 @@ def test_without_a_dev_part_all_seeds_choose_on_the_same_and_one_failure_stops_n
     put_data(tmp_path / "data/bad", dev={"text": ["a"], "label": ["of no class"]})
     put_data(tmp_path / "data/nodev", "dev")
     others = elsewhere(tmp_path)
-    with pytest.raises(RunError, match=r"4 of 8 runs failed, the first so: .*of no class"):
+    with pytest.raises(RunError, match=r"6 of 12 runs failed, the first so: .*of no class"):
         reproduce(request(others, datasets=("bad", "nodev"), seeds=range(2)), jobs=1)
     lines = read_lines(others.results)
     assert {(line["dataset"], line["seed"]) for line in lines} == {("nodev", 0), ("nodev", 1)}
@@ -576,8 +576,8 @@ def test_several_at_a_time_say_which_have_ended_and_why_one_failed(tmp_path: Pat
     told = " ".join((ended.stdout + ended.stderr).split())
     assert ended.returncode == 2, told
     assert "toy, lstm, seed 0, main has ended." in told
-    assert "4 of 4: " in told
+    assert "6 of 6: " in told
     assert "bad, lstm, seed 0, main failed." in told
     assert told.count("Error: ") == 1
-    assert "2 of 4 runs failed, the first so: " in told
+    assert "3 of 6 runs failed, the first so: " in told
     assert {line["dataset"] for line in read_lines(tmp_path / "results")} == {"toy"}

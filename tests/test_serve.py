@@ -131,7 +131,8 @@ def test_an_explanation_adds_up_and_its_segments_are_the_text(
     assert "".join(answer["segments"]) == text
     assert len(answer["fragments"]) <= 5
     parts = answer["imitators"]
-    assert answer["log_odds"] == pytest.approx(answer["expert"] + sum(parts.values()), abs=1e-6)
+    whole = answer["expert"] + answer["lexicon"] + sum(parts.values())
+    assert answer["log_odds"] == pytest.approx(whole, abs=1e-6)
     for window, shares in answer["shares"].items():
         assert 2 * len(shares) + 1 == len(answer["segments"])
         assert sum(shares) == pytest.approx(parts[window], abs=1e-6)

@@ -23,7 +23,8 @@ TEXTS = tiny.TEXTS.test_texts[:8]
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("sharing") / "run"
-    tiny.run(path, tiny.corpus(names={"labeled": "/home/me/private.csv", "test": "the test documents"}))
+    names = {"labeled": "/home/me/private.csv", "test": "the test documents"}
+    tiny.run(path, tiny.corpus(names=names), mixture__has_lexicon=True)
     (path / "report.html").write_text("quotes documents", encoding="utf-8")
     return path
 

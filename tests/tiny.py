@@ -26,6 +26,7 @@ SETTINGS: dict[str, Any] = {
     "imitator_training.batch_tokens": 1_500,
     "fine_tuning.epochs": 2,
     "fine_tuning.batch_documents": 16,
+    "mixture.has_lexicon": False,
     "runtime.device": "cpu",
     "runtime.workers": 1,
 }

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from mein.data.labels import Label, Labels, listed
-from mein.errors import InputError
+from mein.data.labels import Label
 from mein.explain.shares import fragment_shares, strongest
 from mein.explain.spans import piece_spans
+from mein.explain.two_labels import two_labels
 from mein.inference import Evidence
 from mein.model import Model, mixed_logits
 from mein.text.ragged import Ragged
@@ -102,7 +102,7 @@ def explain(model: Model, text: str, label: Label | None = None, against: Label 
     lexicon = np.zeros_like(z) if model.lexicon is None else model.lexicon.logits(documents.pieces)
     mixed = mixed_logits(z, alpha, model.gates) + lexicon
     log_probs = model.calibrated(documents, mixed, model.temperature)[0]
-    pair = first, second = _pair(model.labels, log_probs, label, against)
+    pair = first, second = two_labels(model.labels, log_probs, label, against)
     is_silent = bool(documents.is_empty[0])
     has_say = len(model.gates) > 0 and not is_silent
     weights = model.gates / model.temperature
@@ -144,7 +144,7 @@ def top_fragments(
     """
     found: list[list[Fragment]] = []
     for n, probs in enumerate(window_probs(evidence, pieces)):
-        pair = _pair(model.labels, log_probs[n], None, None)
+        pair = two_labels(model.labels, log_probs[n], None, None)
         parts = weights * _lead(alpha[:, n], *pair)
         row = pieces.values[pieces.offsets[n] : pieces.offsets[n + 1]]
         found.append(_said(model, row, probs, weights, parts, pair).fragments(count))
@@ -231,24 +231,3 @@ def _lead(values: np.ndarray, first: int, second: int) -> np.ndarray:
     """By how much the first label leads the second, of values (..., Y)."""
     lead: np.ndarray = values[..., first].astype(np.float64) - values[..., second]
     return lead
-
-
-def _pair(
-    labels: Labels, log_probs: np.ndarray, label: Label | None, against: Label | None
-) -> tuple[int, int]:
-    """The ids of the two labels that are compared."""
-    ranked = np.argsort(-log_probs, kind="stable").tolist()
-    second = None if against is None else _id_of(labels, against)
-    first = next(i for i in ranked if i != second) if label is None else _id_of(labels, label)
-    if second is None:
-        second = next(i for i in ranked if i != first)
-    if first == second:
-        raise InputError(f"The label {label!r} cannot be weighed against itself; name another one.")
-    return first, second
-
-
-def _id_of(labels: Labels, label: Label) -> int:
-    known = [str(name) for name in labels.classes]
-    if str(label) not in known:
-        raise InputError(f"The run knows no label {label!r}; choose among {listed(known)}.")
-    return known.index(str(label))
