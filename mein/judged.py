@@ -61,7 +61,7 @@ def _sample(voices: Voices, texts: Sequence[str]) -> tuple[np.ndarray, Ragged]:
 def influence(voices: Voices, pieces: Ragged, log_probs: np.ndarray) -> dict[str, Any]:
     """Mean |log-odds| between the two likeliest labels that each voice gave; log_probs (n, Y).
 
-    Log-odds are a sum, so what the imitators did not give is the expert's.
+    Log-odds are a sum, so what the imitators did not give is the expert's, and the lexicon's if there is one.
     """
     spoken = pieces.lengths > 0
     alpha = imitator_alpha(voices.imitators, pieces, voices.classes)[:, spoken].astype(np.float64)

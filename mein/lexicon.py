@@ -14,12 +14,13 @@ from scipy.special import log_softmax
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
+from mein.errors import RunError
 from mein.text.ragged import Ragged
 from mein.training.checkpoint import load_tensors
 
 LEXICON = "lexicon.safetensors"  # in a run folder: what predicts, learned from train and dev
 LEXICON_OF_TRAIN = "lexicon-of-train.safetensors"  # the one that may be asked about dev
-SPEAKS_IN = ("mixture", "closed", "random")  # also in the controls: it owes nothing to unlabelled text
+SPEAKS_IN = ("mixture", "closed", "random")  # also in the controls: no imitator taught it
 INVERSE_REGULARISATION = 30.0  # the baseline's
 LEAST_DOCUMENTS = 2  # that hold an entry
 MOST_ENTRIES = 200_000  # the most frequent
@@ -73,9 +74,12 @@ class Lexicon:
 def load_lexicon(path: Path) -> Lexicon:
     """The lexicon whose tensors lie in a file."""
     tensors, _ = load_tensors(path)
-    names = ("entries", "idf", "weights", "bias")
-    entries, idf, weights, bias = (tensors[name].numpy() for name in names)
-    return Lexicon(entries, idf, weights, bias, int(tensors["vocabulary_size"]))
+    try:
+        names = ("entries", "idf", "weights", "bias")
+        entries, idf, weights, bias = (tensors[name].numpy() for name in names)
+        return Lexicon(entries, idf, weights, bias, int(tensors["vocabulary_size"]))
+    except KeyError as problem:
+        raise RunError(f"{path} holds no lexicon: restore it from a copy.") from problem
 
 
 def learn_lexicon(

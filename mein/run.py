@@ -38,7 +38,16 @@ from mein.training.loop import Runtime
 from mein.training.pretraining import Text
 from mein.training.scores import center_evidence
 from mein.training.stages import fine_tune, train_expert, train_imitators
-from mein.workspace import UNLABELED_PARTS, Run, drawing, evidence, facts, labeled_part, objective_of
+from mein.workspace import (
+    UNLABELED_PARTS,
+    Run,
+    drawing,
+    evidence,
+    facts,
+    labeled_part,
+    learned_lexicon,
+    objective_of,
+)
 
 CONTROLS = ("closed", "random")
 Network = TypeVar("Network", bound=torch.nn.Module)
@@ -174,6 +183,8 @@ def tune_mixture_and_controls(run: Run, imitators: Imitators, controls: bool) ->
     """Theta and Lambda, to mixture.safetensors; beside it closed gates and random vectors."""
     if run.is_taught and not (run.folder / "mixture.safetensors").exists():
         run.runtime.reporter.say("Stage 3: the mixture is tuned on the labels, and so are its controls")
+    if run.has_lexicon:
+        learned_lexicon(run)
     for name in (*CONTROLS, "mixture") if run.is_taught and controls else ("mixture",):
         path = run.folder / f"{name}.safetensors"
         if not ranks.exists(path):

@@ -29,7 +29,8 @@ def save_pretrained(source: Model | Path, folder: Path) -> None:
     """Leave in a new folder what prediction needs, and a model card.
 
     From a run folder the card takes its figures. Neither encoded documents nor predictions, the report or the
-    paths of the data go along; words.txt and pieces.model hold single words of the training text.
+    paths of the data go along; words.txt and pieces.model hold single words of the training text, and a
+    lexicon pairs of pieces that stand in two labelled documents or more.
     """
     if isinstance(source, Model):
         source.save(folder)

@@ -105,10 +105,10 @@ def evidence_on(run: Run, imitators: Imitators, name: str, pieces: Ragged, strea
 
 def learned_lexicon(run: Run) -> Lexicon:
     """The lexicon of train, by which its gate is fitted on dev; beside it that of both, which predicts."""
-    if not ranks.exists(run.folder / LEXICON):
-        with run.timed("lexicon"):
-            for name, parts in {LEXICON_OF_TRAIN: ("train",), LEXICON: ("train", "dev")}.items():
-                labeled = [labeled_part(run, part) for part in parts]
+    for name, parts in {LEXICON_OF_TRAIN: ("train",), LEXICON: ("train", "dev")}.items():
+        if not ranks.exists(run.folder / name):
+            labeled = [labeled_part(run, part) for part in parts]
+            with run.timed(name.removesuffix(".safetensors")):
                 lexicon = learn_lexicon(
                     concatenate(run.store(part).pieces(0) for part in parts),
                     np.concatenate([part.labels for part in labeled]),
@@ -116,8 +116,8 @@ def learned_lexicon(run: Run) -> Lexicon:
                     run.classes,
                     run.encoder.pieces.size,
                 )
-                save_tensors(run.folder / name, lexicon.tensors(), {})
-        ranks.barrier()  # the first may still be writing
+            save_tensors(run.folder / name, lexicon.tensors(), {})
+            ranks.barrier()  # the first may still be writing
     return load_lexicon(run.folder / LEXICON_OF_TRAIN)
 
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mein.data.corpus import Corpus, source_of_lists
-from mein.evaluation.table import EXPERT, MIXTURE, TFIDF, compare, headline
+from mein.evaluation.table import CLOSED_GATES, EXPERT, MIXTURE, TFIDF, compare, headline
 from mein.judge import as_plain
 from mein.judged import write_judged
 from mein.model import read_config
@@ -47,9 +47,13 @@ def judge_as(path: Path, ids: np.ndarray, systems: dict[str, np.ndarray], texts:
 
 
 def verdict_like(ids: np.ndarray, classes: int, wrong: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Log-probabilities that are right but for the rows given, where the next class wins."""
+    """Log-probabilities that are right but for the rows given, where the next class wins.
+
+    Closed gates err where the expert does.
+    """
     systems = {}
-    for name in (TFIDF, EXPERT, MIXTURE):
+    wrong = {CLOSED_GATES: wrong.get(EXPERT, np.zeros(0))} | wrong
+    for name in (TFIDF, EXPERT, CLOSED_GATES, MIXTURE):
         said = np.where(np.isin(np.arange(len(ids)), wrong.get(name, [])), (ids + 1) % classes, ids)
         confidence = np.linspace(0.6, 0.95, len(ids))
         p = np.repeat(((1 - confidence) / (classes - 1))[:, None], classes, axis=1)

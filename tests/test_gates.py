@@ -160,3 +160,12 @@ def test_gates_are_held_back_until_dev_is_not_worse_beyond_chance() -> None:
     assert held_back(z, alpha, labels, np.array([2.0])).tolist() == [2.0]
     assert held_back(z, alpha, np.zeros(7), np.array([8.0])).tolist() == [2.0]  # turns one: chance
     assert held_back(z, alpha * 1e6, np.zeros(7), np.array([8.0])).tolist() == [0.0]
+
+
+def test_a_document_that_stays_wrong_is_no_excuse_for_others() -> None:
+    """Of 30 documents 5 become wrong, 20 go from one wrong label to another: 5 is above the root of 5."""
+    labels = np.zeros(30, np.int64)
+    then, now = np.repeat([0, 1], [10, 20]), np.repeat([1, 0, 2], [5, 5, 20])
+    one_hot = np.eye(3)
+    assert is_worse(one_hot[now], one_hot[then], labels)
+    assert not is_worse(one_hot[then], one_hot[now], labels)

@@ -14,18 +14,22 @@ from sklearn.linear_model import LogisticRegression
 
 from mein import lexicon as module
 from mein.errors import RunError
-from mein.evaluation.table import CLOSED_GATES, EXPERT, MIXTURE
+from mein.evaluation.table import CLOSED_GATES, EXPERT, MIXTURE, headline
 from mein.explain import explain
 from mein.explain.layout import sum_of_parts
-from mein.judge import log_probs_of_all
+from mein.judge import log_probs_of_all, train_and_judge
 from mein.lexicon import LEXICON, LEXICON_OF_TRAIN, learn_lexicon, load_lexicon
 from mein.model import load_model, load_variant, read_config
 from mein.predict_parts import fingerprint
 from mein.progress import Silence
+from mein.report.card import card
+from mein.report.headline import verdict
 from mein.report.page import page
 from mein.report.reading import read_finished
 from mein.report.words import signed
 from mein.run import learned_imitators, prepared_run
+from mein.serve.marks import explained
+from mein.shell.train import _weights_line
 from mein.text.ragged import Ragged, concatenate, ragged
 from mein.training.checkpoint import load_tensors, save_tensors
 from mein.training.folder import RunFolder
@@ -33,6 +37,7 @@ from mein.workspace import evidence, evidence_on
 from tests import tiny
 
 V = 12
+MIXED = "mixture.safetensors"
 CPU = torch.device("cpu")
 
 
@@ -222,7 +227,7 @@ def test_the_explanation_adds_up_and_names_it(finished: Path) -> None:
 
 
 def test_the_report_shows_its_weight(finished: Path) -> None:
-    gates = load_tensors(finished / "mixture.safetensors")[1]["gates"]
+    gates = load_tensors(finished / MIXED)[1]["gates"]
     shown = page([read_finished(finished)])
     assert len(gates) == 3
     assert "expert and lexicon" in shown
@@ -235,15 +240,46 @@ def test_without_unlabelled_text_there_is_no_mixture_to_speak_in(tmp_path: Path)
     assert not (tmp_path / LEXICON).exists()
 
 
-def test_a_killed_run_goes_on_to_the_same_end(finished: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "lost",
+    [
+        ("mixture.safetensors",),
+        (LEXICON,),
+        (LEXICON_OF_TRAIN, "mixture.safetensors"),
+        (LEXICON, LEXICON_OF_TRAIN),
+    ],
+    ids=lambda names: " and ".join(names),
+)
+def test_what_a_killed_run_lacks_is_made_again(finished: Path, tmp_path: Path, lost: tuple[str, ...]) -> None:
     stopped = tmp_path / "run"
     shutil.copytree(finished, stopped)
-    (stopped / "done").unlink()
-    (stopped / "mixture.safetensors").unlink()
-    learned = (stopped / LEXICON).stat().st_mtime_ns
+    for name in ("done", *lost):
+        (stopped / name).unlink()
     tiny.run(stopped, mixture__has_lexicon=True, resume=True)
-    assert (stopped / LEXICON).stat().st_mtime_ns == learned
     assert tiny.artefacts(stopped) == tiny.artefacts(finished)
+
+
+def test_a_file_of_another_kind_is_refused(finished: Path, tmp_path: Path) -> None:
+    load_model(finished, "cpu").save(tmp_path / "copy")
+    shutil.copy(tmp_path / "copy/mixture.safetensors", tmp_path / "copy" / LEXICON)
+    with pytest.raises(RunError, match="holds no lexicon"):
+        load_model(tmp_path / "copy", "cpu")
+
+
+def test_without_closed_gates_no_gain_is_the_unlabelled_text_s(tmp_path: Path) -> None:
+    config = tiny.config(mixture__has_lexicon=True)
+    rows = train_and_judge(config, tiny.corpus(), tmp_path, Silence(), controls=False)
+    assert headline(rows).startswith("Nothing tells what the unlabelled text did, without closed gates: ")
+    assert verdict(read_finished(tmp_path)) == ("alone", "Trained without controls")
+
+
+def test_the_card_the_shell_and_the_server_tell_of_it(finished: Path) -> None:
+    model = load_model(finished, "cpu")
+    assert model.lexicon is not None
+    assert "**lexicon**" in card(read_finished(finished))
+    assert f"lexicon {model.lexicon.gate / model.temperature:.2f}" in _weights_line(model)
+    text = tiny.TEXTS.test_texts[0]
+    assert explained(model, text, 3)["lexicon"] == explain(model, text).lexicon != 0.0
 
 
 def test_the_paper_s_gates_have_no_room_for_it(tmp_path: Path) -> None:

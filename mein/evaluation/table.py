@@ -71,12 +71,15 @@ def headline(rows: Sequence[Row], reference: str = MIXTURE) -> str:
 
     The mixture must beat the expert, or nothing was gained, and closed gates, or the gain came from
     fine-tuning. It helped where it beats both with p < 0.05 (as both must hold, two tests at 5 %
-    do not add up), it hurt where either beats it with p < 0.05.
+    do not add up), it hurt where either beats it with p < 0.05. Without closed gates nothing tells.
     """
     by_name = {row.name: row for row in rows}
     controls = [by_name[name] for name in CONTROLS if name in by_name]
     if reference not in by_name or not controls:
         return _without_comparison(rows)
+    versus = [_versus(row, by_name[reference]) for row in controls]
+    if CLOSED_GATES not in by_name:
+        return f"Nothing tells what the unlabelled text did, without closed gates: {versus[0]}."
     is_better = [_is_measurable(row) and _gain(row) > 0 for row in controls]
     if all(is_better):
         verdict = "helped"
@@ -84,7 +87,6 @@ def headline(rows: Sequence[Row], reference: str = MIXTURE) -> str:
         verdict = "hurt"
     else:
         verdict = "did not help measurably"
-    versus = [_versus(row, by_name[reference]) for row in controls]
     chance = [row.name for row in controls if not _is_measurable(row)]
     note = f"; the difference from {' and '.join(chance)} may be chance" if chance else ""
     return f"The unlabelled text {verdict}: {' and '.join(versus)}{note}."

@@ -34,6 +34,7 @@ def card(run: Finished) -> str:
         more_classes=max(0, len(run.classes) - MOST_CLASSES),
         kind=run.config["expert"]["kind"],
         windows=run.windows,
+        has_lexicon=run.lexicon_gate is not None,
         labelled=counts.get("train", 0),
         dev=counts.get("dev", 0),
         raw=counts.get("unlabeled", 0) + counts.get("held_out", 0),

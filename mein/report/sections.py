@@ -32,7 +32,7 @@ MEANINGS = {
     "closed gates": "tuned as the mixture is, without imitators",
     "random vectors": "tuned as the mixture is, noise for imitators",
     IMITATORS_ALONE: "their summed evidence, without the expert",
-    MIXTURE: "expert and imitators: what predict uses",
+    MIXTURE: "all voices: what predict uses",
 }
 MOST_SHOWN_CLASSES = 12
 
@@ -85,6 +85,7 @@ def trained(run: Finished) -> dict[str, Any]:
             ("classes", f"{len(run.classes):,}"),
             ("expert", f"{config['expert']['kind']}, {config['expert']['training']} training"),
             ("imitators", f"{len(run.windows)}, seeing {sees} pieces at a time" if run.windows else "none"),
+            ("lexicon", "none" if run.lexicon_gate is None else "learned from the labels, those of dev too"),
             ("seed", str(config["seed"])),
         ],
     }

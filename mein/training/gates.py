@@ -51,14 +51,14 @@ def held_back(logits: np.ndarray, alpha: np.ndarray, labels: np.ndarray, gates: 
 def is_worse(logits: np.ndarray, before: np.ndarray, labels: np.ndarray) -> bool:
     """Whether logits (n, Y) err more often than those before, and not by chance.
 
-    Chance is one standard error: the root of how many documents they decide otherwise. The expert's own
-    dev error flatters it, for its epoch was chosen there.
+    Chance is one standard error: the root of how many documents one of them alone gets right. The
+    expert's own dev error flatters it, for its epoch was chosen there.
 
     >>> right, wrong = np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]])
     >>> before = np.repeat(right, 10, axis=0)
     >>> [is_worse(np.concatenate([wrong] * n + [right] * (10 - n)), before, np.zeros(10)) for n in (1, 2)]
     [False, True]
     """
-    now, then = logits.argmax(axis=1), before.argmax(axis=1)
-    more = int((now != labels).sum()) - int((then != labels).sum())
-    return bool(more > np.sqrt((now != then).sum()))
+    is_right, was_right = logits.argmax(axis=1) == labels, before.argmax(axis=1) == labels
+    more = int(was_right.sum()) - int(is_right.sum())
+    return bool(more > np.sqrt((is_right != was_right).sum()))
