@@ -84,7 +84,7 @@ def test_labels_stay_text_and_paths_stay_private(card: str) -> None:
 def test_rows_of_the_table_have_as_many_cells_as_its_head(card: str) -> None:
     lines = card.split("## Figures")[1].split("## Limits")[0].splitlines()
     rows = [line for line in lines if line.startswith("|")]
-    assert len(rows) == 2 + 3
+    assert len(rows) == 2 + 4
     assert {line.count("|") - line.count(r"\|") for line in rows} == {8}
 
 
