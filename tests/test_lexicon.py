@@ -230,7 +230,7 @@ def test_the_report_shows_its_weight(finished: Path) -> None:
     gates = load_tensors(finished / MIXED)[1]["gates"]
     shown = page([read_finished(finished)])
     assert len(gates) == 3
-    assert "expert and lexicon" in shown
+    assert "The rest is the expert's and the lexicon's." in shown
     assert signed(gates[-1], 3) in shown
 
 

@@ -134,8 +134,7 @@ def voices(run: Finished, key: str) -> dict[str, Any] | None:
     moved: Markup | None = None
     influence = run.judged.get("influence")
     if influence is not None:
-        alone = "expert" if run.lexicon_gate is None else "expert and lexicon"
-        bars = [(alone, "expert", influence["expert"])]
+        bars = [("expert" if run.lexicon_gate is None else "the rest", "expert", influence["expert"])]
         bars += [(f"c = {c}", "mixture", v) for c, v in zip(run.windows, influence["windows"], strict=True)]
         bars.append(("all windows", "mixture", influence["imitators"]))
         title = "How much each voice moves an answer"
@@ -144,6 +143,7 @@ def voices(run: Finished, key: str) -> dict[str, Any] | None:
         "chart": chart,
         "moved": moved,
         "is_closed": not any(run.gates),
+        "has_lexicon": run.lexicon_gate is not None,
         "has_negative": any(gate < 0 for gate in run.gates),
         "temperature": number(T),
         "rows": [(n, "" if g is None else signed(g, 3), signed(w, 3)) for n, _, w, g in rows],
