@@ -1,6 +1,7 @@
 """Fixtures that several files share, and one thread for each test process: small networks lose by sharing."""
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,8 @@ from typing import Any
 import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported
+# A shell ignores Ctrl-C for what it starts in the background, and so would children that tests stop by it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
