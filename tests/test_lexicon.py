@@ -1,16 +1,17 @@
-"""The lexicon: scikit-learn's TF-IDF and logistic regression, and one more voice of the mixture."""
+"""The lexicon: naive Bayes' weights and logistic regression, and one more voice of the mixture."""
 
 import pickle
 import shutil
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from sklearn.feature_extraction.text import TfidfVectorizer
+from scipy.sparse import csr_array
+from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import normalize
 
 from mein import lexicon as module
 from mein.errors import RunError
@@ -18,7 +19,14 @@ from mein.evaluation.table import CLOSED_GATES, EXPERT, MIXTURE, headline
 from mein.explain import explain
 from mein.explain.layout import sum_of_parts
 from mein.judge import log_probs_of_all, train_and_judge
-from mein.lexicon import LEXICON, LEXICON_OF_TRAIN, learn_lexicon, load_lexicon
+from mein.lexicon import (
+    LEXICON,
+    LEXICON_OF_TRAIN,
+    codes_of,
+    how_telling,
+    learn_lexicon,
+    load_lexicon,
+)
 from mein.model import load_model, load_variant, read_config
 from mein.predict_parts import fingerprint
 from mein.progress import Silence
@@ -52,22 +60,66 @@ def documents(count: int, seed: int = 0) -> tuple[Ragged, np.ndarray]:
 
 
 def n_grams(row: list[int]) -> Iterator[str]:
-    yield from (str(piece) for piece in row)
-    yield from (f"{p} {q}" for p, q in pairwise(row))
+    for length in (1, 2, 3):
+        yield from (" ".join(map(str, row[at : at + length])) for at in range(len(row) - length + 1))
+
+
+def log_odds(holds: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> list[float]:
+    """The largest |log-odds| of each entry, in plain loops."""
+    found = []
+    counts = {
+        y: [
+            1 + sum(w for row, w in zip(holds, weights * (labels == y), strict=True) if row[entry])
+            for entry in range(holds.shape[1])
+        ]
+        for y in sorted(set(labels.tolist()))
+    }
+    for entry in range(holds.shape[1]):
+        told = []
+        for y in counts:
+            others = [sum(counts[o][e] for o in counts if o != y) for e in range(holds.shape[1])]
+            told.append(abs(np.log(counts[y][entry] / sum(counts[y])) - np.log(others[entry] / sum(others))))
+        found.append(max(told))
+    return found
 
 
 @pytest.mark.parametrize("classes", [2, 3])
-def test_it_is_tf_idf_and_logistic_regression(classes: int) -> None:
+def test_it_is_logistic_regression_on_what_naive_bayes_weighs(classes: int) -> None:
     pieces, labels = documents(200)
     labels, others = labels % classes, documents(50, seed=1)[0]
     weights = np.random.default_rng(2).uniform(0.5, 2.0, 200)
-    found = learn_lexicon(pieces, labels, weights, classes, V).log_probs(others)
-    vectors = TfidfVectorizer(analyzer=lambda row: list(n_grams(row)), sublinear_tf=True, min_df=2)
+    lexicon = learn_lexicon(pieces, labels, weights, classes, V)
+    vectors = CountVectorizer(analyzer=lambda row: list(n_grams(row)), min_df=2, binary=True)
+    holds = vectors.fit_transform(pieces.to_lists()).toarray()
+    telling = np.array(log_odds(holds, labels, weights))
+    np.testing.assert_allclose(np.sort(lexicon.telling), np.sort(telling), rtol=1e-5)
     learned = LogisticRegression(C=30.0, max_iter=1000)
-    learned.fit(vectors.fit_transform(pieces.to_lists()), labels, sample_weight=weights)
-    wanted = learned.predict_log_proba(vectors.transform(others.to_lists()))
+    learned.fit(normalize(holds * telling), labels, sample_weight=weights)
+    wanted = learned.predict_log_proba(normalize(vectors.transform(others.to_lists()).toarray() * telling))
+    found = lexicon.log_probs(others)
     np.testing.assert_allclose(found, wanted, atol=5e-3)
     assert (found.argmax(1) != found.argmax(1)[0]).any()
+
+
+def test_what_an_entry_tells_by_hand() -> None:
+    """Entry 0 stands in 2 documents of the first class and 0 of the second, entry 1 in 1 and 1."""
+    holds = csr_array(np.array([[1, 0], [1, 1], [0, 0], [0, 1]], np.float32))
+    found = how_telling(holds, np.array([0, 0, 0, 1]), np.ones(4))
+    first, second = (2 + 1) / (3 + 2), (0 + 1) / (1 + 2)
+    np.testing.assert_allclose(found, [np.log(first / second), np.log((1 - second) / (1 - first))], rtol=1e-6)
+    twice = how_telling(holds, np.array([0, 0, 0, 1]), np.array([2.0, 1.0, 1.0, 1.0]))
+    np.testing.assert_allclose(twice[0], np.log((3 + 1) / (4 + 2) / second), rtol=1e-6)
+    assert how_telling(holds, np.zeros(4, int), np.ones(4)).tolist() == [1.0, 1.0]
+
+
+def test_a_vocabulary_too_large_for_triples_has_pairs() -> None:
+    pieces = ragged([[0, 1, module.LARGEST_OF_TRIPLES - 1], [5]])
+    codes = codes_of(pieces, module.LARGEST_OF_TRIPLES)[1]
+    assert len(codes) == 4 + 2
+    _, codes = codes_of(pieces, module.LARGEST_OF_TRIPLES - 1)
+    assert len(codes) == 4 + 2 + 1
+    last = (module.LARGEST_OF_TRIPLES - 1) ** 3 + 2 * (module.LARGEST_OF_TRIPLES - 1) ** 2
+    assert last < 2**63
 
 
 def test_a_document_gets_the_same_word_alone_and_in_company() -> None:
@@ -167,8 +219,9 @@ def test_what_judges_dev_learned_from_train_and_what_predicts_from_both(finished
     train, dev = (run.store(part).pieces(0) for part in ("train", "dev"))
     ids, others = run.labeled.train_ids, run.labeled.dev_ids
     sizes = (run.classes, run.encoder.pieces.size)
-    of_train = learn_lexicon(train, ids, run.labeled.train_weights, *sizes)
-    weights = np.concatenate([run.labeled.train_weights, np.ones(len(others))])
+    own = run.labeled.train_weights.astype(np.float32)
+    of_train = learn_lexicon(train, ids, own, *sizes)
+    weights = np.concatenate([own, np.ones(len(others), np.float32)])
     of_both = learn_lexicon(concatenate([train, dev]), np.concatenate([ids, others]), weights, *sizes)
     for name, wanted in ((LEXICON_OF_TRAIN, of_train), (LEXICON, of_both)):
         np.testing.assert_array_equal(load_lexicon(folder / name).log_probs(dev), wanted.log_probs(dev))
