@@ -16,6 +16,7 @@ from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 from mein.errors import RunError
+from mein.seeds import numpy_generator
 from mein.text.ragged import Ragged
 from mein.training.checkpoint import load_tensors
 
@@ -28,6 +29,7 @@ LARGEST_OF_TRIPLES = 2_000_000  # vocabulary whose triples have codes of 63 bits
 LEAST_DOCUMENTS = 2  # that hold an entry
 MOST_ENTRIES = 200_000  # the most frequent
 MOST_WEIGHTS = 5_000_000  # entries times classes
+MOST_PIECES = 10_000_000  # to learn from: 1.6 GB, 15 s
 ARRAYS = ("entries", "telling", "weights", "bias")
 
 
@@ -89,7 +91,9 @@ def load_lexicon(path: Path) -> Lexicon:
 def learn_lexicon(
     pieces: Ragged, labels: np.ndarray, sample_weight: np.ndarray, classes: int, vocabulary_size: int
 ) -> Lexicon:
-    """The lexicon of documents with labels (n,). Nothing is drawn at random."""
+    """The lexicon of documents with labels (n,); of very many, of some, drawn alike each time."""
+    kept = _few_enough(pieces.lengths)
+    pieces, labels, sample_weight = pieces.take(kept), labels[kept], sample_weight[kept]
     rows, codes = codes_of(pieces, vocabulary_size)
     entries, places = np.unique(codes, return_inverse=True)
     holds = _present(rows, places, (len(pieces), len(entries)))
@@ -110,6 +114,13 @@ def learn_lexicon(
     absent = np.setdiff1d(np.arange(classes), present)
     bias[absent] = bias.min() - np.log(1 + len(pieces))  # as rare as can be
     return Lexicon(entries[chosen], telling, weights, bias, vocabulary_size)
+
+
+def _few_enough(lengths: np.ndarray) -> np.ndarray:
+    """Documents, by place, that together have no more than `MOST_PIECES`."""
+    order = numpy_generator(0, "lexicon").permutation(len(lengths))
+    found: np.ndarray = np.sort(order[np.cumsum(lengths[order]) <= MOST_PIECES])
+    return found
 
 
 def codes_of(pieces: Ragged, vocabulary_size: int) -> tuple[np.ndarray, np.ndarray]:

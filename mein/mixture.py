@@ -20,8 +20,8 @@ class MixtureConfig(Settings):
     """Whether alpha counts relative to its mean over unlabelled text, which takes out the expert's and
     the imitators' common leaning to one label; it is a class bias, so the form of z' stays."""
     has_lexicon: bool = False
-    """Whether a lexicon, what pieces and pairs of them say of the labels, has a gate too, if gates are
-    free; the paper has none."""
+    """Whether a lexicon, what pieces, pairs and triples of them say of the labels, has a gate too, if
+    gates are free; the paper has none."""
 
     @property
     def hears_lexicon(self) -> bool:

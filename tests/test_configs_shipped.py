@@ -7,6 +7,7 @@ import pytest
 import mein
 from mein.config import PRESETS, Config, load_config
 from mein.config_file import as_toml
+from mein.mixture import MixtureConfig
 
 FOLDER = Path(mein.__file__).parent / "configs"
 
@@ -44,8 +45,13 @@ def test_only_presets_for_few_labels_let_imitators_read_labelled_text() -> None:
     assert reading == {"small", "frozen", "transformer"}
 
 
-def test_full_is_the_defaults() -> None:
-    assert load_config("full") == Config()
+def test_full_is_the_defaults_with_a_lexicon() -> None:
+    assert load_config("full") == Config(mixture=MixtureConfig(has_lexicon=True))
+
+
+def test_the_papers_presets_have_no_lexicon() -> None:
+    silent = {name for name in PRESETS if not load_config(name).mixture.has_lexicon}
+    assert silent == {"paper", "paper-large", "miyato"}
 
 
 def test_paper_is_the_papers_table() -> None:

@@ -375,7 +375,7 @@ def test_full_has_what_was_chosen_on_dev_and_a_setting_wins_over_it(experiment: 
     for expert, rate, dropout, epochs in (
         ("lstm", 1e-3, 0.0, 12),
         ("lm-lstm", 5e-4, 0.5, 10),
-        ("adv-lm-lstm", 5e-4, 0.5, 15),
+        ("adv-lm-lstm", 1e-3, 0.5, 15),
         ("adv-lm-lstm-large", 1e-3, 0.5, 10),
         ("vat-lm-lstm", 1e-3, 0.0, 10),
     ):

@@ -112,6 +112,17 @@ def test_what_an_entry_tells_by_hand() -> None:
     assert how_telling(holds, np.zeros(4, int), np.ones(4)).tolist() == [1.0, 1.0]
 
 
+def test_of_very_many_documents_it_reads_some_of_every_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    pieces, labels = ragged([[1, 2, 3], [4, 5, 6]] * 50), np.array([0, 1] * 50)
+    monkeypatch.setattr(module, "MOST_PIECES", 60)
+    assert len(module._few_enough(pieces.lengths)) == 20
+    lexicon = learn_lexicon(pieces, labels, np.ones(100), 2, V)
+    assert len(lexicon.entries) == 12
+    monkeypatch.setattr(module, "MOST_PIECES", 2)
+    assert len(learn_lexicon(pieces, labels, np.ones(100), 2, V).entries) == 0
+    assert lexicon.log_probs(ragged([[1, 2, 3], [4, 5, 6]])).argmax(1).tolist() == [0, 1]
+
+
 def test_a_vocabulary_too_large_for_triples_has_pairs() -> None:
     pieces = ragged([[0, 1, module.LARGEST_OF_TRIPLES - 1], [5]])
     codes = codes_of(pieces, module.LARGEST_OF_TRIPLES)[1]

@@ -37,11 +37,7 @@ CHOSEN: dict[str, Any] = {
 CHOSEN_FOR: dict[str, dict[str, Any]] = {
     "lstm": {"expert_training.epochs": 12},
     "lm-lstm": {"expert.mlp_dropout": 0.5, "expert_training.learning_rate": 5e-4},
-    "adv-lm-lstm": {
-        "expert.mlp_dropout": 0.5,
-        "expert_training.epochs": 15,
-        "expert_training.learning_rate": 5e-4,
-    },
+    "adv-lm-lstm": {"expert.mlp_dropout": 0.5, "expert_training.epochs": 15},
     "adv-lm-lstm-large": {"expert.mlp_dropout": 0.5},
 }
 """What was chosen on IMDB's dev for all rows, and for some: with the preset full, and --set above it."""

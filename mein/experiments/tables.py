@@ -29,9 +29,9 @@ were read once, at the end of each run.
 
 What differs from the paper is listed in [paper.md](paper.md), and why in [log.md](log.md): our gates are
 free and fitted on dev, evidence is centred, imitators start nearer zero and learn at a rate that falls to 0.
-A lexicon is TF-IDF with logistic regression, with a gate of its own: fitted on dev while it knows the labels
-of train; on test it has learned those of dev too, which no other column has. Its controls have no lexicon, so
-a star there does not tell the imitators' share of a gain.
+A lexicon is logistic regression on pieces, pairs and triples of them, learned from the labels, with a gate of
+its own: fitted on dev while it knows the labels of train; on test it has learned those of dev too, which no
+other column has. Its controls have no lexicon, so a star there does not tell the imitators' share of a gain.
 Each line under `results/` has its command, which makes it anew. **Rows differ in settings**: those whose
 command has `words.max_length=400` read the last 400 words of a document, others the last 1,000; a cell may
 have fewer seeds than the one beside it. With the preset full the two kinds of gates differ in stage 3 alone.
