@@ -12,7 +12,7 @@ from mein.building import HUB
 from mein.errors import MissingExtra, RunError
 from mein.files import atomic_path, writing_failed
 from mein.hub.library import reason
-from mein.lexicon import LEXICON
+from mein.lexicon import LEXICON, load_lexicon
 from mein.model import Model
 from mein.report.card import write_card
 from mein.report.reading import read_finished
@@ -85,6 +85,8 @@ def _copy(run: Path, target: Path) -> None:
     verify(source, "done", SEALED)
     if (folder / "config.json").exists():
         raise RunError(f"{target} already holds a run: save to another folder.")
+    if finished.lexicon_gate is not None:
+        load_lexicon(source / LEXICON)  # refuses what nobody could open
     with folder.held():
         folder.claim({"config": finished.config}, resume=False)
         for name in COPIED if finished.lexicon_gate is None else (*COPIED, LEXICON):

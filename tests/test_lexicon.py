@@ -37,6 +37,7 @@ from mein.report.reading import read_finished
 from mein.report.words import signed
 from mein.run import learned_imitators, prepared_run
 from mein.serve.marks import explained
+from mein.sharing import save_pretrained
 from mein.shell.train import _weights_line
 from mein.text.ragged import Ragged, concatenate, ragged
 from mein.training.checkpoint import load_tensors, save_tensors
@@ -112,15 +113,27 @@ def test_what_an_entry_tells_by_hand() -> None:
     assert how_telling(holds, np.zeros(4, int), np.ones(4)).tolist() == [1.0, 1.0]
 
 
-def test_of_very_many_documents_it_reads_some_of_every_class(monkeypatch: pytest.MonkeyPatch) -> None:
-    pieces, labels = ragged([[1, 2, 3], [4, 5, 6]] * 50), np.array([0, 1] * 50)
-    monkeypatch.setattr(module, "MOST_PIECES", 60)
-    assert len(module._few_enough(pieces.lengths)) == 20
-    lexicon = learn_lexicon(pieces, labels, np.ones(100), 2, V)
-    assert len(lexicon.entries) == 12
-    monkeypatch.setattr(module, "MOST_PIECES", 2)
-    assert len(learn_lexicon(pieces, labels, np.ones(100), 2, V).entries) == 0
-    assert lexicon.log_probs(ragged([[1, 2, 3], [4, 5, 6]])).argmax(1).tolist() == [0, 1]
+def test_of_very_many_documents_it_reads_some_drawn_alike_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    pieces, labels = documents(300)
+    weights = np.random.default_rng(2).uniform(0.5, 2.0, 300)
+    all_of_them = module._few_enough(pieces.lengths)
+    assert all_of_them.tolist() == list(range(300))
+    monkeypatch.setattr(module, "MOST_PIECES", 2_000)
+    kept = module._few_enough(pieces.lengths)
+    assert 1_900 < pieces.lengths[kept].sum() <= 2_000
+    assert kept.tolist() == sorted(kept)
+    assert kept.max() - kept.min() > 250  # drawn from everywhere
+    found = learn_lexicon(pieces, labels, weights, 3, V)
+    monkeypatch.setattr(module, "MOST_PIECES", 10_000)
+    wanted = learn_lexicon(pieces.take(kept), labels[kept], weights[kept], 3, V)
+    np.testing.assert_array_equal(found.entries, wanted.entries)
+    np.testing.assert_array_equal(found.weights, wanted.weights)
+
+
+def test_a_document_too_long_to_learn_from_takes_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_PIECES", 100)
+    assert module._few_enough(np.array([5, 1_000, 5, 11, 5])).tolist() == [0, 2, 4]
+    assert module._few_enough(np.array([60, 40])).tolist() == [0, 1]
 
 
 def test_a_vocabulary_too_large_for_triples_has_pairs() -> None:
@@ -168,6 +181,8 @@ def test_a_class_without_documents_is_unlikely_but_not_impossible() -> None:
     p = np.exp(learn_lexicon(pieces, np.where(labels == 2, 3, labels), np.ones(100), 5, V).log_probs(pieces))
     assert (p[:, [2, 4]] > 0).all()
     assert (p[:, [2, 4]].max(1) < p[:, [0, 1, 3]].max(1) / 10).all()
+    least = np.log(p[-1, [0, 1, 3]]).min()  # of the empty document, so of the biases alone
+    np.testing.assert_allclose(np.log(p[-1, [2, 4]]), least - np.log(101), rtol=1e-5)
 
 
 @pytest.mark.parametrize("rows", [[[1, 2], [1, 2]], [[], []]], ids=["one label", "no piece"])
@@ -326,8 +341,19 @@ def test_what_a_killed_run_lacks_is_made_again(finished: Path, tmp_path: Path, l
 def test_a_file_of_another_kind_is_refused(finished: Path, tmp_path: Path) -> None:
     load_model(finished, "cpu").save(tmp_path / "copy")
     shutil.copy(tmp_path / "copy/mixture.safetensors", tmp_path / "copy" / LEXICON)
-    with pytest.raises(RunError, match="holds no lexicon"):
+    with pytest.raises(RunError, match="holds no lexicon that this version of mein can read: train the run"):
         load_model(tmp_path / "copy", "cpu")
+
+
+def test_one_of_an_older_version_is_neither_opened_nor_shared(finished: Path, tmp_path: Path) -> None:
+    old = tmp_path / "old"
+    shutil.copytree(finished, old)
+    tensors, facts = load_tensors(old / LEXICON)
+    save_tensors(old / LEXICON, {"idf": tensors.pop("telling"), **tensors}, facts)
+    for use in (lambda: load_model(old, "cpu"), lambda: save_pretrained(old, tmp_path / "shared")):
+        with pytest.raises(RunError, match="mein can read: train the run again"):
+            use()
+    assert not (tmp_path / "shared/config.json").exists()
 
 
 def test_without_closed_gates_no_gain_is_the_unlabelled_text_s(tmp_path: Path) -> None:
