@@ -24,6 +24,7 @@ from mein.inference import choose_device
 from mein.judge import train_and_judge
 from mein.model import load_model
 from mein.progress import Silence, Terminal
+from mein.run import CONTROLS
 
 OWN_PARAMETERS = {"seed": "random_state", "runtime.device": "device"}
 
@@ -110,7 +111,12 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             corpus = corpus_of_lists(texts, labels, weights, unlabeled, config.columns, Path(temporary))
             path = Path(temporary) / "run" if self.run_dir is None else Path(self.run_dir)
             rows = train_and_judge(
-                config, corpus, path, reporter, controls=self.compares, teacher=self.teacher
+                config,
+                corpus,
+                path,
+                reporter,
+                controls=CONTROLS if self.compares else (),
+                teacher=self.teacher,
             )
             self._adopt(path)
             if self.run_dir is None and self.model_.hub is not None:  # a temporary folder's, soon gone

@@ -32,7 +32,7 @@ from mein.mixture import random_alpha
 from mein.model import Encoded, Model, load_variant
 from mein.progress import Reporter, Silence
 from mein.ranks import is_first
-from mein.run import train_run
+from mein.run import CONTROLS, train_run
 from mein.training.folder import RunFolder
 from mein.workspace import Run
 
@@ -46,7 +46,7 @@ def train_and_judge(
     reporter: Reporter,
     *,
     resume: bool = False,
-    controls: bool = True,
+    controls: Sequence[str] = CONTROLS,
     teacher: Teacher | None = None,
     has_baseline: bool = True,
 ) -> list[Row]:

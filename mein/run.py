@@ -1,5 +1,6 @@
 """One run: Algorithm 1, with each line's artefact on disk, so that a killed run goes on where it stood."""
 
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -60,7 +61,7 @@ def train_run(
     reporter: Reporter,
     *,
     resume: bool = False,
-    controls: bool = True,
+    controls: Sequence[str] = CONTROLS,
     teacher: Teacher | None = None,
 ) -> Run:
     """Algorithm 1 in a folder that the caller holds; with `resume`, go on where a killed run stood."""
@@ -179,13 +180,13 @@ def _teach(run: Run, expert: Expert, imitators: Imitators) -> None:
         center_evidence(imitators, held_out)
 
 
-def tune_mixture_and_controls(run: Run, imitators: Imitators, controls: bool) -> None:
-    """Theta and Lambda, to mixture.safetensors; beside it closed gates and random vectors."""
+def tune_mixture_and_controls(run: Run, imitators: Imitators, controls: Sequence[str]) -> None:
+    """Theta and Lambda, to mixture.safetensors; beside it those of closed gates and random vectors wanted."""
     if run.is_taught and not (run.folder / "mixture.safetensors").exists():
         run.runtime.reporter.say("Stage 3: the mixture is tuned on the labels, and so are its controls")
     if run.has_lexicon:
         learned_lexicon(run)
-    for name in (*CONTROLS, "mixture") if run.is_taught and controls else ("mixture",):
+    for name in (*controls, "mixture") if run.is_taught else ("mixture",):
         path = run.folder / f"{name}.safetensors"
         if not ranks.exists(path):
             expert = _settled(run, _new_expert(run), "expert")

@@ -16,10 +16,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 
 from mein import __version__
 from mein.config import load_config, parse_overrides
 from mein.errors import ConfigError, InputError, RunError
+from mein.evaluation.table import CLOSED_GATES, EXPERT, MIXTURE, RANDOM_VECTORS
 from mein.experiments import cells, tables
 from mein.experiments.cells import CHOSEN, DATA, EXPERTS, MAIN_RUN, OWNED, VARIANTS, Cell
 from mein.experiments.column import run_column
@@ -31,7 +33,7 @@ from mein.experiments.record import command, commit
 from mein.experiments.seconds import seconds_of
 from mein.experiments.shared import cells_that_fit
 from mein.experiments.speed import speed_table
-from mein.model import load_model
+from mein.model import load_model, load_variant, read_config
 from mein.progress import Silence
 from mein.shell.reproduce import Request, reproduce, write_pages
 from mein.training.checkpoint import load_tensors
@@ -129,6 +131,54 @@ def test_the_lexicon_has_a_run_of_its_own_over_the_main_run_s_imitators(
     np.testing.assert_array_equal(own.alpha(pieces), main.alpha(pieces))
 
 
+def test_the_lexicon_s_control_is_of_its_own_run(experiment: Experiment, lines: list[dict[str, Any]]) -> None:
+    own = RunFolder(folder_of(experiment, "imn-lexicon-w1234-uall"))
+    assert not (own / "random.safetensors").exists()
+    closed = load_variant(own, read_config(own), "closed", torch.device("cpu"))
+    assert closed.lexicon is not None
+    predicted = closed.labels.decode(closed.log_probs(tiny.TEXTS.test_texts).argmax(axis=1))
+    wrong = [a != b for a, b in zip(predicted, tiny.TEXTS.test_labels, strict=True)]
+    (line,) = [line for line in lines if cell_of(line).variant == "closed-lexicon"]
+    assert (~correct_of(line)).tolist() == wrong
+
+
+def test_each_variant_is_told_of_its_own_system(
+    experiment: Experiment, lines: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    systems = (EXPERT, CLOSED_GATES, RANDOM_VECTORS, MIXTURE)
+    count = len(tiny.TEXTS.test_texts)
+    told = {system: np.arange(count) != at for at, system in enumerate(systems)}
+    monkeypatch.setattr("mein.experiments.record.read_correct", lambda folder: told)
+    again = replace(experiment, results=tmp_path)
+    run_column(again, [Cell("toy", "lm-lstm", variant, 0) for variant in VARIANTS])
+    found = {line["variant"]: systems[int((~correct_of(line)).argmax())] for line in read_lines(tmp_path)}
+    assert found == {
+        **{"plain": EXPERT, "closed": CLOSED_GATES, "random": RANDOM_VECTORS, "closed-lexicon": CLOSED_GATES},
+        **dict.fromkeys(("imn", "imn-paper", "imn-lexicon"), MIXTURE),
+    }
+
+
+def test_others_branch_off_while_the_main_run_is_at_stage_3(experiment: Experiment, tmp_path: Path) -> None:
+    own = replace(experiment, work=tmp_path / "work", results=tmp_path / "results")
+    ours, paper = (Cell("toy", "lstm", variant, 0) for variant in ("imn", "imn-paper"))
+    run_column(own, [ours, paper])
+    before = {cell_of(line): correct_of(line).tolist() for line in read_lines(own.results)}
+    main, branched = (RunFolder(tmp_path / "work/toy/lstm/seed-0" / cell.run) for cell in (ours, paper))
+    for name in ("done", "mixture.safetensors"):
+        (main / name).unlink()
+    shutil.rmtree(branched.path)
+    shutil.rmtree(own.results)
+    with main.held():  # as the process does that tunes its mixture
+        run_column(own, [paper])
+    assert {cell_of(line): correct_of(line).tolist() for line in read_lines(own.results)} == {
+        paper: before[paper]
+    }
+    assert not (main / "mixture.safetensors").exists()
+    others = replace(own, settings=own.settings | {"expert.mlp_dim": 7})
+    with pytest.raises(RunError, match=r"main holds another run: its config\.expert\.mlp_dim is"):
+        run_column(others, [paper])
+
+
 def test_the_paper_s_gates_have_imitators_that_learned_as_the_paper_s(
     experiment: Experiment, lines: list[dict[str, Any]], tmp_path: Path
 ) -> None:
@@ -162,7 +212,7 @@ def test_missing_cells_are_those_without_a_line(lines: list[dict[str, Any]]) -> 
 
 
 def test_the_grids_are_the_paper_s() -> None:
-    assert len(list(cells.results("imdb", tuple(EXPERTS), range(5)))) == 7 * 6 * 5
+    assert len(list(cells.results("imdb", tuple(EXPERTS), range(5)))) == 7 * 7 * 5
     assert {cell.windows for cell in cells.windows("imdb", ("lstm",), range(1))} >= {
         (1,),
         (1, 2),
@@ -189,7 +239,7 @@ def test_the_page_shows_mean_spread_number_and_the_paper_s_figure() -> None:
     lines = [made_up("lstm", "plain", seed, wrong) for seed, wrong in ((0, 100), (1, 110))]
     page = tables.results_page(lines)
     assert "| lstm | 10.50 ± 0.71 [2] (10.98) |" in page
-    assert "41 of 42 cells are empty." in page
+    assert "48 of 49 cells are empty." in page
 
 
 @pytest.mark.parametrize(("imn", "is_starred"), [(40, True), (99, False), (120, False)])
@@ -197,6 +247,16 @@ def test_a_star_is_for_what_beats_every_rival_beyond_chance(imn: int, is_starred
     lines = [made_up("lstm", rival, 0, 100) for rival in ("plain", "closed", "random")]
     page = tables.results_page([*lines, made_up("lstm", "imn", 0, imn)])
     assert (f"{imn / 10:.2f} [1]\\*" in page) == is_starred
+
+
+@pytest.mark.parametrize(("closed", "is_starred"), [(40, True), (10, False), (None, False)])
+def test_a_star_with_a_lexicon_is_for_what_also_beats_closed_gates_with_one(
+    closed: int | None, is_starred: bool
+) -> None:
+    lines = [made_up("lstm", rival, 0, 100) for rival in ("plain", "closed", "random", "imn")]
+    lines += [] if closed is None else [made_up("lstm", "closed-lexicon", 0, closed)]
+    page = tables.results_page([*lines, made_up("lstm", "imn-lexicon", 0, 11)])
+    assert ("1.10 [1]\\*" in page) == is_starred
 
 
 def test_a_star_needs_all_rivals() -> None:

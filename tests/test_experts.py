@@ -301,7 +301,7 @@ def test_a_killed_run_ends_as_if_it_had_not_been(
 
     def go_on(folder: Path, reporter: Silence, every: float = NEVER) -> None:
         config = tiny.config(**settings, runtime__checkpoint_seconds=every)
-        train_and_judge(config, tiny.corpus(), folder, reporter, resume=folder.exists(), controls=False)
+        train_and_judge(config, tiny.corpus(), folder, reporter, resume=folder.exists(), controls=())
 
     go_on(unbroken, Silence())
     for task, at, every in deaths:
@@ -648,7 +648,7 @@ def test_frozen_features_are_computed_once_for_each_document(
 
     monkeypatch.setattr(FrozenFeatures, "__call__", counted)
     config = tiny.config(expert__kind="frozen", expert__model=str(bert), **SHORT)
-    train_and_judge(config, tiny.corpus(), tmp_path / "run", Silence(), controls=False)
+    train_and_judge(config, tiny.corpus(), tmp_path / "run", Silence(), controls=())
     assert sorted(read) == sorted([*TRAINING_TEXT, *TEXTS.test_texts])
 
 

@@ -76,7 +76,7 @@ def test_a_run_expects_its_temperature_near_the_tau_of_its_gates(
 
     monkeypatch.setattr(run, "fit_gates", lambda z, alpha, labels: (np.zeros(len(alpha)), 7.0))
     monkeypatch.setattr(workspace, "fit_temperature", watched)
-    train_and_judge(tiny.config(), tiny.corpus(), tmp_path / "run", Silence(), controls=False)
+    train_and_judge(tiny.config(), tiny.corpus(), tmp_path / "run", Silence(), controls=())
     assert expected == [1.0, 1.0, 7.0]  # the expert's, the imitators' alone, the mixture's
 
 
@@ -136,7 +136,7 @@ def test_the_mixture_is_not_worse_on_dev_than_its_expert_beyond_chance(
 ) -> None:
     config = tiny.config(seed=seed, mixture__gates=kind, fine_tuning__learning_rate=0.3)
     corpus, folder = tiny.corpus(), RunFolder(tmp_path / "run")
-    train_and_judge(config, corpus, folder.path, Silence(), controls=False)
+    train_and_judge(config, corpus, folder.path, Silence(), controls=())
     labeled = read_labeled(config, corpus)
     systems = log_probs_of_all(folder, config, "dev", labeled.dev_texts)
     assert not is_worse(systems[MIXTURE], systems[EXPERT], labeled.dev_ids)

@@ -61,7 +61,7 @@ def table(path: Path, seed: int, raw: int) -> list[Row]:
         unlabeled=source_of_lists(documents(draw, raw)[0]) if raw else None,
     )
     config = load_config("small", overrides=SETTINGS | {"seed": seed})
-    return train_and_judge(config, corpus, path, Silence(), controls=False)
+    return train_and_judge(config, corpus, path, Silence(), controls=())
 
 
 def error(path: Path, seed: int, raw: int) -> float:

@@ -358,7 +358,7 @@ def test_one_of_an_older_version_is_neither_opened_nor_shared(finished: Path, tm
 
 def test_without_closed_gates_no_gain_is_the_unlabelled_text_s(tmp_path: Path) -> None:
     config = tiny.config(mixture__has_lexicon=True)
-    rows = train_and_judge(config, tiny.corpus(), tmp_path, Silence(), controls=False)
+    rows = train_and_judge(config, tiny.corpus(), tmp_path, Silence(), controls=())
     assert headline(rows).startswith("Nothing tells what the unlabelled text did, without closed gates: ")
     assert verdict(read_finished(tmp_path)) == ("alone", "Trained without controls")
 

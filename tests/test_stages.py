@@ -19,7 +19,7 @@ from mein.labeled import read_labeled
 from mein.mixture import Gates, MixtureConfig
 from mein.prepare import prepare
 from mein.progress import Silence
-from mein.run import learned_expert, learned_imitators, tune_mixture_and_controls
+from mein.run import CONTROLS, learned_expert, learned_imitators, tune_mixture_and_controls
 from mein.text.ragged import ragged
 from mein.text.store import Store
 from mein.training.checkpoint import load_tensors
@@ -102,7 +102,7 @@ def test_stage_3_leaves_the_imitators_and_theta_prime_alone(tmp_path: Path) -> N
     files = {
         name: (run.folder / name).read_bytes() for name in ("expert.safetensors", "imitators.safetensors")
     }
-    tune_mixture_and_controls(run, imitators, controls=True)
+    tune_mixture_and_controls(run, imitators, controls=CONTROLS)
     assert moved(phi, weights(imitators)) == set()
     assert moved(theta, weights(expert)) == set()
     assert {name: (run.folder / name).read_bytes() for name in files} == files
@@ -132,7 +132,7 @@ def test_only_words_of_training_documents_reach_the_expert_s_optimizer(tmp_path:
     untrained = begin(tmp_path / "untrained", expert_training__epochs=0, expert__dropout=0.0)
     before = learned_expert(untrained).state_dict()["embedding.weight"]
     expert = learned_expert(run)
-    tune_mixture_and_controls(run, learned_imitators(run, expert), controls=True)
+    tune_mixture_and_controls(run, learned_imitators(run, expert), controls=CONTROLS)
     read = set(np.unique(run.store("train").words(0).values).tolist())
     others = set(np.unique(run.store("unlabeled").words(0).values).tolist()) - read
     assert len(others) > 10  # words that only unlabelled documents have

@@ -10,9 +10,9 @@ DATA = Path("data")
 
 MAIN = "main"
 WINDOWS = (1, 2, 3, 4)
-VARIANTS = ("plain", "closed", "random", "imn-paper", "imn", "imn-lexicon")
-"""The expert alone; stage 3 without imitators; with random vectors; with the paper's gates; with ours; with
-ours and a lexicon."""
+VARIANTS = ("plain", "closed", "random", "imn-paper", "imn", "closed-lexicon", "imn-lexicon")
+"""The expert alone; stage 3 without imitators; with random vectors; with the paper's gates; with ours; with a
+lexicon, but no imitators; with both."""
 
 EXPERTS: dict[str, dict[str, Any]] = {
     "lstm": {"expert.kind": "lstm", "expert.training": "plain"},
@@ -63,8 +63,14 @@ OF_THE_PAPER: dict[str, Any] = {
 }
 """What the paper does after stage 1; imitators are the main run's where they learned as the paper's do."""
 
-OF_VARIANTS = {"imn-paper": OF_THE_PAPER, "imn-lexicon": {"mixture.has_lexicon": True}}
-"""By what a variant's own run differs from the main run."""
+RUN_OF = {"imn-paper": "imn-paper", "closed-lexicon": "imn-lexicon", "imn-lexicon": "imn-lexicon"}
+"""The runs of variants that the main run does not answer."""
+
+OF_RUNS = {"imn-paper": OF_THE_PAPER, "imn-lexicon": {"mixture.has_lexicon": True}}
+"""By what they differ from the main run."""
+
+CONTROLS_OF = {MAIN: ("closed", "random"), "imn-lexicon": ("closed",)}
+"""The controls of each run."""
 
 WINDOW_SETS = {
     "A": (1,),
@@ -102,10 +108,10 @@ class Cell:
     @property
     def run(self) -> str:
         """The folder of the run that answers it: main, which trains the expert, or one that branches off."""
-        if self.variant not in OF_VARIANTS and self.is_whole:
+        if self.variant not in RUN_OF and self.is_whole:
             return MAIN
-        windows = "".join(map(str, self.windows))
-        return f"{self.variant}-w{windows}-u{'all' if self.unlabeled is None else self.unlabeled}"
+        run, windows = RUN_OF.get(self.variant, self.variant), "".join(map(str, self.windows))
+        return f"{run}-w{windows}-u{'all' if self.unlabeled is None else self.unlabeled}"
 
 
 def results(dataset: str, experts: tuple[str, ...], seeds: range) -> Iterator[Cell]:

@@ -6,11 +6,12 @@ from typing import Any
 from mein.config import Config
 from mein.data.corpus import Corpus
 from mein.experiments.branch import branch
-from mein.experiments.cells import MAIN, OF_VARIANTS, Cell
+from mein.experiments.cells import CONTROLS_OF, MAIN, OF_RUNS, RUN_OF, Cell
 from mein.experiments.experiment import Experiment
 from mein.experiments.record import record
 from mein.experiments.shared import encoded_text, expert_config, shared_seconds, under_work
 from mein.judge import train_and_judge
+from mein.run import identity_of, learned_expert, learned_imitators, prepared_run
 from mein.training.folder import RunFolder
 
 
@@ -24,28 +25,40 @@ def run_column(experiment: Experiment, cells: list[Cell]) -> None:
         config = expert_config(experiment, first, work, text, corpus)
         shared = shared_seconds(config, text)
         main = RunFolder(work / first.expert / f"seed-{first.seed}" / MAIN)
-        with _turn(main):
-            branch(text, main, config, corpus, "text")
-            _train(experiment, config, corpus, main)
-        record(experiment, [cell for cell in cells if cell.run == MAIN], config, corpus, main, shared)
-        for cell in cells:
-            if cell.run != MAIN:
-                own, folder = _cell_config(config, cell), RunFolder(main.path.with_name(cell.run))
-                with _turn(folder):
-                    branch(main, folder, own, corpus, "imitators" if _learn_alike(own, config) else "expert")
-                    _train(experiment, own, corpus, folder)
-                record(experiment, [cell], own, corpus, folder, shared)
+        _teach(experiment, config, corpus, text, main)
+        for name in dict.fromkeys(cell.run for cell in cells):
+            own = [cell for cell in cells if cell.run == name]
+            folder, settings = RunFolder(main.path.with_name(name)), _run_config(config, own[0])
+            with _turn(folder):
+                if name != MAIN:
+                    is_alike = _learn_alike(settings, config)
+                    branch(main, folder, settings, corpus, "imitators" if is_alike else "expert")
+                _train(experiment, settings, corpus, folder)
+            record(experiment, own, settings, corpus, folder, shared)
 
 
-def _turn(folder: RunFolder) -> AbstractContextManager[None]:
+def _teach(experiment: Experiment, config: Config, corpus: Corpus, text: RunFolder, main: RunFolder) -> None:
+    """The main run's expert and imitators, from which all others branch off while its own stage 3 goes on."""
+    with _turn(main, "stages 1 and 2"):
+        if main.is_done or (main / "imitators.safetensors").exists():
+            main.refuse_others(identity_of(config, corpus))
+            return
+        branch(text, main, config, corpus, "text")
+        with main.held():
+            run = prepared_run(config, corpus, main, experiment.reporter, resume=True)
+            learned_imitators(run, learned_expert(run))
+
+
+def _turn(folder: RunFolder, what: str = "") -> AbstractContextManager[None]:
     """Wait while another process is at the same run, for other cells or another grid."""
-    return RunFolder(folder.path.parent / "turns" / folder.path.name).held(waits=True)
+    return RunFolder(folder.path.parent / "turns" / (folder.path.name + what)).held(waits=True)
 
 
-def _cell_config(config: Config, cell: Cell) -> Config:
+def _run_config(config: Config, cell: Cell) -> Config:
+    """The settings of the run that answers a cell."""
     overrides: dict[str, Any] = {"imitators.windows": list(cell.windows)}
     overrides |= {"imitator_training.documents": cell.unlabeled}
-    overrides |= OF_VARIANTS.get(cell.variant, {})
+    overrides |= OF_RUNS.get(RUN_OF.get(cell.variant, MAIN), {})
     settings = config.model_dump(mode="json")
     for name, value in overrides.items():
         section, key = name.split(".")
@@ -59,15 +72,15 @@ def _learn_alike(one: Config, other: Config) -> bool:
 
 
 def _train(experiment: Experiment, config: Config, corpus: Corpus, folder: RunFolder) -> None:
-    """Train what is not trained yet; the main run also has the controls."""
+    """Train what is not trained yet, with the controls that the grid has a place for."""
     if not folder.is_done:
-        has_controls = folder.path.name == MAIN
+        run = folder.path.name.partition("-w")[0]
         train_and_judge(
             config,
             corpus,
             folder.path,
             experiment.reporter,
             resume=True,
-            controls=has_controls,
+            controls=CONTROLS_OF.get(run, ()),
             has_baseline=False,
         )

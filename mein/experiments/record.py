@@ -30,6 +30,7 @@ SYSTEMS = {
     "random": RANDOM_VECTORS,
     "imn": MIXTURE,
     "imn-paper": MIXTURE,
+    "closed-lexicon": CLOSED_GATES,
     "imn-lexicon": MIXTURE,
 }
 PACKAGE = Path(__file__).parent.parent

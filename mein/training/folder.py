@@ -42,20 +42,23 @@ class RunFolder:
             self._refuse_strangers()
             self.write_json("config.json", identity)
             return
-        found = self.read_json("config.json")
         if not resume:
             raise RunError(
                 f"{self.path} already holds a run: choose another --out, or continue it with --resume."
             )
-        difference = _first_difference(found, json.loads(json.dumps(identity)))
+        self.refuse_others(identity)
+        if ranks.is_first():
+            self._clear_halves()
+
+    def refuse_others(self, identity: dict[str, Any]) -> None:
+        """Refuse a folder whose run is not this one."""
+        difference = _first_difference(self.read_json("config.json"), json.loads(json.dumps(identity)))
         if difference is not None:
             name, old, new = difference
             raise RunError(
                 f"{self.path} holds another run: its {name} is {old!r}, not {new!r}; "
                 "choose another --out, or resume with the settings that it was started with."
             )
-        if ranks.is_first():
-            self._clear_halves()
 
     def _refuse_strangers(self) -> None:
         """A folder without config.json is ours only if a kill left nothing but that file's beginning."""
