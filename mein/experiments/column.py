@@ -74,7 +74,7 @@ def _learn_alike(one: Config, other: Config) -> bool:
 def _train(experiment: Experiment, config: Config, corpus: Corpus, folder: RunFolder) -> None:
     """Train what is not trained yet, with the controls that the grid has a place for."""
     if not folder.is_done:
-        run = folder.path.name.partition("-w")[0]
+        run = folder.path.name.partition("-w")[0]  # main, or what stands before its windows
         train_and_judge(
             config,
             corpus,
