@@ -33,6 +33,7 @@ from mein.experiments.record import command, commit
 from mein.experiments.seconds import seconds_of
 from mein.experiments.shared import cells_that_fit
 from mein.experiments.speed import speed_table
+from mein.lexicon import LEXICON, LEXICON_OF_TRAIN
 from mein.model import load_model, load_variant, read_config
 from mein.progress import Silence
 from mein.shell.reproduce import Request, reproduce, write_pages
@@ -140,6 +141,28 @@ def test_the_lexicon_s_control_is_of_its_own_run(experiment: Experiment, lines: 
     wrong = [a != b for a, b in zip(predicted, tiny.TEXTS.test_labels, strict=True)]
     (line,) = [line for line in lines if cell_of(line).variant == "closed-lexicon"]
     assert (~correct_of(line)).tolist() == wrong
+
+
+def test_lexicons_are_learned_once_for_all_experts_and_seeds(
+    experiment: Experiment, lines: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    cell, first = Cell("toy", "lstm", "imn-lexicon", 1), folder_of(experiment, "imn-lexicon-w1234-uall")
+    runs = experiment.work / "toy/lstm/seed-1"
+    run_column(replace(experiment, results=tmp_path), [cell, Cell("toy", "lstm", "imn", 1)])
+    for name in (LEXICON, LEXICON_OF_TRAIN):
+        assert (runs / cell.run / name).samefile(first / name)
+        assert not (runs / "main" / name).exists()
+
+
+def test_labels_may_be_weighed_if_all_runs_in_a_folder_do(
+    experiment: Experiment, lines: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    weighed = replace(experiment, settings=experiment.settings | {"class_weight": "balanced"})
+    cell = Cell("toy", "lstm", "plain", 0)
+    run_column(replace(weighed, work=tmp_path / "work", results=tmp_path), [cell])
+    assert [cell_of(line) for line in read_lines(tmp_path)] == [cell]
+    with pytest.raises(RunError, match=r"text holds another run: its config\.class_weight is None, not 'bal"):
+        run_column(weighed, [cell])
 
 
 def test_each_variant_is_told_of_its_own_system(

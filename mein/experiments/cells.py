@@ -63,11 +63,11 @@ OF_THE_PAPER: dict[str, Any] = {
 }
 """What the paper does after stage 1; imitators are the main run's where they learned as the paper's do."""
 
-RUN_OF = {"imn-paper": "imn-paper", "closed-lexicon": "imn-lexicon", "imn-lexicon": "imn-lexicon"}
-"""The runs of variants that the main run does not answer."""
-
 OF_RUNS = {"imn-paper": OF_THE_PAPER, "imn-lexicon": {"mixture.has_lexicon": True}}
-"""By what they differ from the main run."""
+"""By what the runs of variants that the main run does not answer differ from it."""
+
+RUN_OF = {"closed-lexicon": "imn-lexicon"}
+"""The control that has its run from another variant."""
 
 CONTROLS_OF = {MAIN: ("closed", "random"), "imn-lexicon": ("closed",)}
 """The controls of each run."""
@@ -106,12 +106,17 @@ class Cell:
         return self.windows == WINDOWS and self.unlabeled is None
 
     @property
+    def trained_as(self) -> str:
+        """The variant whose run answers it: its own, but for a control of another."""
+        return RUN_OF.get(self.variant, self.variant)
+
+    @property
     def run(self) -> str:
         """The folder of the run that answers it: main, which trains the expert, or one that branches off."""
-        if self.variant not in RUN_OF and self.is_whole:
+        if self.trained_as not in OF_RUNS and self.is_whole:
             return MAIN
-        run, windows = RUN_OF.get(self.variant, self.variant), "".join(map(str, self.windows))
-        return f"{run}-w{windows}-u{'all' if self.unlabeled is None else self.unlabeled}"
+        windows = "".join(map(str, self.windows))
+        return f"{self.trained_as}-w{windows}-u{'all' if self.unlabeled is None else self.unlabeled}"
 
 
 def results(dataset: str, experts: tuple[str, ...], seeds: range) -> Iterator[Cell]:

@@ -6,11 +6,13 @@ from typing import Any
 from mein.config import Config
 from mein.data.corpus import Corpus
 from mein.experiments.branch import branch
-from mein.experiments.cells import CONTROLS_OF, MAIN, OF_RUNS, RUN_OF, Cell
+from mein.experiments.cells import CONTROLS_OF, MAIN, OF_RUNS, Cell
 from mein.experiments.experiment import Experiment
 from mein.experiments.record import record
 from mein.experiments.shared import encoded_text, expert_config, shared_seconds, under_work
+from mein.files import link_or_copy
 from mein.judge import train_and_judge
+from mein.lexicon import LEXICON, LEXICON_OF_TRAIN
 from mein.run import identity_of, learned_expert, learned_imitators, prepared_run
 from mein.training.folder import RunFolder
 
@@ -33,7 +35,9 @@ def run_column(experiment: Experiment, cells: list[Cell]) -> None:
                 if name != MAIN:
                     is_alike = _learn_alike(settings, config)
                     branch(main, folder, settings, corpus, "imitators" if is_alike else "expert")
+                _pass_lexicons_on(text, folder, settings)
                 _train(experiment, settings, corpus, folder)
+                _pass_lexicons_on(folder, text, settings)
             record(experiment, own, settings, corpus, folder, shared)
 
 
@@ -49,6 +53,14 @@ def _teach(experiment: Experiment, config: Config, corpus: Corpus, text: RunFold
             learned_imitators(run, learned_expert(run))
 
 
+def _pass_lexicons_on(source: RunFolder, target: RunFolder, settings: Config) -> None:
+    """Link what a run has learned from the labels and no expert, so that others need not learn it again."""
+    if settings.mixture.hears_lexicon:
+        for name in (LEXICON_OF_TRAIN, LEXICON):
+            if (source / name).exists():
+                link_or_copy(source / name, target / name)
+
+
 def _turn(folder: RunFolder, what: str = "") -> AbstractContextManager[None]:
     """Wait while another process is at the same run, for other cells or another grid."""
     return RunFolder(folder.path.parent / "turns" / (folder.path.name + what)).held(waits=True)
@@ -58,7 +70,7 @@ def _run_config(config: Config, cell: Cell) -> Config:
     """The settings of the run that answers a cell."""
     overrides: dict[str, Any] = {"imitators.windows": list(cell.windows)}
     overrides |= {"imitator_training.documents": cell.unlabeled}
-    overrides |= OF_RUNS.get(RUN_OF.get(cell.variant, MAIN), {})
+    overrides |= OF_RUNS.get(cell.trained_as, {})
     settings = config.model_dump(mode="json")
     for name, value in overrides.items():
         section, key = name.split(".")

@@ -15,8 +15,8 @@ from mein.labeled import read_labeled
 from mein.progress import Reporter
 
 PARTS = ("train", "unlabeled", "dev", "test")
-OF_TEXT = ("dev_fraction", "words", "pieces", "removes_test_overlap", "runtime")
-"""Settings that encoded text depends on."""
+OF_TEXT = ("dev_fraction", "class_weight", "words", "pieces", "removes_test_overlap", "runtime")
+"""Settings that encoded text, and the labels beside it, depend on."""
 
 
 @dataclass(frozen=True)
