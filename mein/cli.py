@@ -28,7 +28,7 @@ from mein.cli_serve import serve
 from mein.cli_steps import encode, imitate, label
 from mein.cli_train import pretrain, train
 from mein.cli_use import explain, predict
-from mein.errors import MeinError
+from mein.errors import MeinError, telling_of_a_full_gpu
 
 INTERRUPTED = 130  # the exit code of a program that Ctrl-C ended
 
@@ -146,8 +146,9 @@ def main() -> None:
     is_debugging = "--debug" in sys.argv
     sys.argv = [argument for argument in sys.argv if argument != "--debug"]
     try:
-        ranks.join()
-        app(prog_name="mein")
+        with telling_of_a_full_gpu():
+            ranks.join()
+            app(prog_name="mein")
     except (MeinError, OSError) as problem:
         if is_debugging:
             raise

@@ -9,6 +9,9 @@ MeinError
 └── MissingExtra    an optional package that is not installed
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class MeinError(Exception):
     """Something the user can mend; the shell shows its one sentence and exits with code 2."""
@@ -36,3 +39,18 @@ class LostProcess(RunError):  # noqa: N818 - as below
 
 class MissingExtra(MeinError):  # noqa: N818 - reads as a sentence: raise MissingExtra(...)
     """An optional package that is not installed."""
+
+
+@contextmanager
+def telling_of_a_full_gpu() -> Iterator[None]:
+    """Make a sentence of what torch says when a GPU has no memory left; it has more than one error for it."""
+    try:
+        yield
+    except RuntimeError as problem:
+        told = str(problem).partition("\n")[0].partition(" Process ")[0].rstrip(".")
+        if "out of memory" not in told:
+            raise
+        raise RunError(
+            f"The GPU's memory is full ({told}): stop what else runs on it, or lower --jobs or a stage's "
+            "batch_documents or batch_tokens, and go on with --resume."
+        ) from problem

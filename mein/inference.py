@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import cast
+from typing import TypeVar, cast
 
 import numpy as np
 import torch
@@ -19,6 +19,9 @@ from mein.text.ragged import Ragged
 
 BATCH_TOKENS = 16_384  # tokens in flight: large enough to keep cores busy, small beside the networks
 GPU_BATCH_TOKENS = 262_144
+LEAST_BATCH_TOKENS = 4_096  # below that a GPU that is full is an error
+
+Found = TypeVar("Found")
 
 
 def choose_device(name: str) -> torch.device:
@@ -54,18 +57,42 @@ def batch_tokens(device: torch.device) -> int:
     return GPU_BATCH_TOKENS if device.type == "cuda" else BATCH_TOKENS
 
 
+def in_batches(
+    lengths: np.ndarray, order: np.ndarray, device: torch.device, read: Callable[[np.ndarray], Found]
+) -> Iterator[Found]:
+    """What `read` makes of one batch of documents after another; of smaller ones once a GPU is full."""
+    tokens, done = batch_tokens(device), 0
+    while done < len(order):
+        try:
+            for rows in by_tokens(lengths, order[done:], tokens, None):
+                found = read(rows)
+                done += len(rows)
+                yield found
+        except torch.OutOfMemoryError:
+            if tokens <= LEAST_BATCH_TOKENS:
+                raise
+        if done < len(order):  # here nothing holds the batch that was too large any more
+            torch.cuda.empty_cache()
+            tokens //= 2
+
+
 @torch.no_grad()
 def expert_logits(expert: Expert, words: Ragged) -> np.ndarray:
     """z (n, Y), float32, in the documents' order; documents of like length share a batch."""
     device = device_of(expert)
     order = np.argsort(words.lengths, kind="stable")
-    found = [torch.zeros(0, expert.classes, device=device)]
-    for rows in by_tokens(words.lengths, order, batch_tokens(device), None):
+
+    def read(rows: np.ndarray) -> Tensor:
         batch = pad_words(words.take(rows), device)
         with fast_precision(device):
-            found.append(expert(batch.words, batch.lengths).float())
+            z: Tensor = expert(batch.words, batch.lengths)
+        return z.float()
+
+    found = [torch.zeros(0, expert.classes, device=device), *in_batches(words.lengths, order, device, read)]
     logits = np.zeros((len(words), expert.classes), dtype=np.float32)
     logits[order] = torch.cat(found).cpu().numpy()  # once, for a GPU works on while we prepare
+    if device.type == "cuda" and words.lengths.sum() > GPU_BATCH_TOKENS:
+        torch.cuda.empty_cache()  # some 12 GB with the paper's sizes, which runs beside this one may need
     return logits
 
 
@@ -92,7 +119,7 @@ class Evidence:
         if not self.imitators.windows or not len(pieces):
             return np.zeros((len(self.imitators.windows), len(pieces), self.classes), dtype=np.float32)
         found = []
-        for batch, log_probs in self.window_log_probs(pieces):
+        for _, batch, log_probs in self.window_log_probs(pieces):
             averaged = average_windows(log_probs, batch.document, batch.lengths)
             has_pieces = (batch.lengths > 0)[None, :, None]  # without pieces there is nothing to centre
             found.append(averaged - self.imitators.offset[:, None] * has_pieces)
@@ -100,12 +127,15 @@ class Evidence:
         return alpha
 
     @torch.no_grad()
-    def window_log_probs(self, pieces: Ragged) -> Iterator[tuple[PieceBatch, Tensor]]:
-        """log p_ij (I, S, Y) of one packed batch after another, in the documents' order."""
+    def window_log_probs(self, pieces: Ragged) -> Iterator[tuple[np.ndarray, PieceBatch, Tensor]]:
+        """Rows, their packed batch and log p_ij (I, S, Y), batch after batch, in the documents' order."""
         device, log_probs = device_of(self.imitators), self._reader(int(pieces.lengths.sum()))
-        for rows in by_tokens(pieces.lengths, np.arange(len(pieces)), batch_tokens(device), None):
+
+        def read(rows: np.ndarray) -> tuple[np.ndarray, PieceBatch, Tensor]:
             batch = pack_pieces(pieces.take(rows), self.imitators.gap, device)
-            yield batch, log_probs(batch.pieces)
+            return rows, batch, log_probs(batch.pieces)
+
+        yield from in_batches(pieces.lengths, np.arange(len(pieces)), device, read)
 
     def _reader(self, pieces: int) -> Callable[[Tensor], Tensor]:
         if not pays_for_tables(self.imitators, pieces):

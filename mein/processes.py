@@ -34,15 +34,20 @@ def start_worker(
     module: str, arguments: Sequence[str], environment: Mapping[str, str] | None = None
 ) -> Worker:
     """A child that runs a module of this package; Ctrl-C is for the parent alone."""
-    paths = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
     return subprocess.Popen(
         # -P: no module of the folder that we happen to be in
         [sys.executable, "-P", "-m", module, *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env={**os.environ, **(environment or {}), "PYTHONPATH": os.pathsep.join(paths)},
+        env={**os.environ, **(environment or {}), "PYTHONPATH": own_path()},
         start_new_session=True,
     )
+
+
+def own_path() -> str:
+    """PYTHONPATH for a child that shall find this very package."""
+    paths = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return os.pathsep.join(paths)
 
 
 def answers(

@@ -10,8 +10,7 @@ from mein.artefacts import load_encoder, restore
 from mein.building import build_imitators
 from mein.config import Config
 from mein.imitators.reference import Imitators
-from mein.inference import batch_tokens, choose_device, device_of, window_log_probs_of
-from mein.text.batches import by_tokens, pack_pieces
+from mein.inference import Evidence, choose_device
 from mein.text.encoder import Encoder
 from mein.text.ragged import Ragged
 from mein.training.checkpoint import load_tensors
@@ -44,13 +43,9 @@ def load_voices(folder: RunFolder, config: Config, classes: int) -> Voices:
 @torch.no_grad()
 def streams(voices: Voices, pieces: Ragged) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Batches of documents: a stream (S,), the row of each position (S,), -1 in gaps; p_ij (I, S, Y)."""
-    device = device_of(voices.imitators)
-    log_probs = window_log_probs_of(voices.imitators, int(pieces.lengths.sum()))
-    for rows in by_tokens(pieces.lengths, np.arange(len(pieces)), batch_tokens(device), None):
-        batch = pack_pieces(pieces.take(rows), voices.imitators.gap, device)
+    for rows, batch, log_probs in Evidence(voices.imitators, voices.classes).window_log_probs(pieces):
         document = np.append(rows, -1)[batch.document.cpu().numpy()]
-        p = log_probs(batch.pieces).double().exp().cpu().numpy()
-        yield batch.pieces.cpu().numpy(), document, p
+        yield batch.pieces.cpu().numpy(), document, log_probs.double().exp().cpu().numpy()
 
 
 def piece_scores(voices: Voices, pieces: Ragged, a: int, b: int) -> np.ndarray:

@@ -369,6 +369,18 @@ def test_without_a_dev_part_all_seeds_choose_on_the_same_and_one_failure_stops_n
     assert seeds[0] == seeds[1]
 
 
+def test_a_gpu_that_is_full_fails_one_run_after_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1 GiB.")
+
+    put_data(tmp_path / "data/toy")
+    monkeypatch.setattr("mein.experiments.column.train_and_judge", fail)
+    with pytest.raises(RunError, match=r"3 of 3 runs failed, the first so: The GPU's memory is full \(CUDA"):
+        reproduce(request(elsewhere(tmp_path)), jobs=1)
+
+
 class Heard(Silence):
     """A reporter that remembers what was said."""
 
@@ -650,11 +662,16 @@ def test_results_that_cannot_be_written_are_refused_before_the_work(tmp_path: Pa
 def test_several_at_a_time_say_which_have_ended_and_why_one_failed(tmp_path: Path) -> None:
     put_data(tmp_path / "data/bad", dev={"text": ["a"], "label": ["of no class"]})
     put_data(tmp_path / "data/toy")
+    (tmp_path / "mein.py").write_text("1 / 0", encoding="utf-8")  # of no interest to the processes
     words = ["reproduce", "--datasets", "bad,toy", "--experts", "lstm", "--preset", "small", "--jobs", "2"]
     for name, value in SETTINGS.items():
         words += ["--set", f"{name}={json.dumps(value)}"]
     ended = subprocess.run(
-        [sys.executable, "-m", "mein", *words], cwd=tmp_path, capture_output=True, text=True, check=False
+        [sys.executable, "-P", "-m", "mein", *words],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     told = " ".join((ended.stdout + ended.stderr).split())
     assert ended.returncode == 2, told

@@ -5,6 +5,7 @@ from typing import Any
 
 from mein.config import Config
 from mein.data.corpus import Corpus
+from mein.errors import telling_of_a_full_gpu
 from mein.experiments.branch import branch
 from mein.experiments.cells import CONTROLS_OF, MAIN, OF_RUNS, Cell
 from mein.experiments.experiment import Experiment
@@ -20,7 +21,7 @@ from mein.training.folder import RunFolder
 def run_column(experiment: Experiment, cells: list[Cell]) -> None:
     """Run cells that share data set, expert and seed; each is recorded as soon as it is known."""
     first = cells[0]
-    with under_work():
+    with under_work(), telling_of_a_full_gpu():
         corpus = experiment.corpus(first.dataset, first.seed)
         work = experiment.work / experiment.place(first.dataset, first.seed)
         text = encoded_text(experiment, work, corpus)

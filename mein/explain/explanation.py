@@ -153,7 +153,7 @@ def top_fragments(
 
 def window_probs(evidence: Evidence, pieces: Ragged) -> Iterator[np.ndarray]:
     """p_ij (I, J, Y), float64, of one document after another."""
-    for batch, log_probs in evidence.window_log_probs(pieces):
+    for _, batch, log_probs in evidence.window_log_probs(pieces):
         probs = log_probs[:, batch.document < len(batch.lengths)].double().exp().cpu().numpy()
         yield from np.split(probs, np.cumsum(batch.lengths.cpu().numpy())[:-1], axis=1)
 

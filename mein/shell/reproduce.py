@@ -1,5 +1,6 @@
 """mein reproduce: run what is missing of the paper's experiments, and make the pages from the results."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ from mein.experiments.shared import cells_that_fit, under_work
 from mein.experiments.speed import speed_table
 from mein.experiments.tables import results_page
 from mein.files import write_atomically, writing_failed
+from mein.processes import own_path
 from mein.progress import Reporter, Silence, Terminal
 from mein.shell.console import open_console, say
 from mein.shell.engine import HERE, Engine, opened, tasks_on_ray
@@ -178,10 +180,9 @@ def _start(request: Request, column: Sequence[Cell]) -> str | None:
     first = column[0]
     only = ["--datasets", first.dataset, "--experts", first.expert, "--seed", str(first.seed), "--seeds", "1"]
     only += ["--only", first.run]
-    command = [sys.executable, "-c", "from mein.cli import main; main()", "reproduce"]
-    ended = subprocess.run(
-        [*command, *request.arguments, *only, "--jobs", "1"], capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, "-P", "-m", "mein", "reproduce", *request.arguments, *only, "--jobs", "1"]
+    environment = {**os.environ, "PYTHONPATH": own_path()}
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if ended.returncode == 0:
         return None
     return (ended.stderr.strip().splitlines() or ["no word"])[-1].removeprefix("Error: ")

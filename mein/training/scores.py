@@ -6,8 +6,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from mein.imitators.reference import Imitators, average_windows, imitation_loss
-from mein.inference import batch_tokens, device_of, imitator_alpha, window_log_probs_of
-from mein.text.batches import by_tokens, pack_pieces
+from mein.inference import Evidence, device_of, imitator_alpha
 from mein.text.store import EXPERT_COLUMN as EXPERT_COLUMN
 from mein.text.store import Store
 
@@ -42,11 +41,8 @@ def imitation_scores(imitators: Imitators, held_out: Store) -> dict[str, float]:
     evidence, targets, kl, positions = [], [], 0.0, 0
     for shard in range(held_out.shard_count):
         pieces, probs = held_out.pieces(shard), held_out.column(EXPERT_COLUMN, shard)
-        log_probs_of = window_log_probs_of(imitators, int(pieces.lengths.sum()))
-        for rows in by_tokens(pieces.lengths, np.arange(len(pieces)), batch_tokens(device), None):
-            batch = pack_pieces(pieces.take(rows), imitators.gap, device)
+        for rows, batch, log_probs in Evidence(imitators, probs.shape[1]).window_log_probs(pieces):
             p = torch.from_numpy(probs[rows]).to(device)
-            log_probs = log_probs_of(batch.pieces)
             entropy = -(torch.xlogy(p, p).sum(1) * batch.lengths).sum() * len(imitators.windows)
             kl += (imitation_loss(p, log_probs, batch.document) * len(p) - entropy).item()
             positions += int(batch.lengths.sum()) * len(imitators.windows)
