@@ -423,7 +423,7 @@ def test_what_the_grid_sets_is_refused(experiment: Experiment, name: str) -> Non
 
 @pytest.mark.parametrize("preset", ["small", "paper", "miyato"])
 def test_a_row_is_what_its_title_says_whatever_the_preset(experiment: Experiment, preset: str) -> None:
-    config = replace(experiment, preset=preset).config("lstm", 3)
+    config = replace(experiment, preset=preset).config("toy", "lstm", 3)
     assert (config.expert.kind, config.expert.training, config.seed) == ("lstm", "plain", 3)
     assert (config.mixture.gates, config.mixture.centers_evidence) == ("free", True)
     assert config.imitators.windows == cells.WINDOWS
@@ -454,8 +454,8 @@ def test_runs_of_other_settings_are_not_taken_for_these(
 
 def test_settings_of_a_language_model_do_not_part_results_without_one(experiment: Experiment) -> None:
     other = replace(experiment, settings=SETTINGS | {"pretraining.epochs": 7})
-    assert other.digest("lstm") == experiment.digest("lstm")
-    assert other.digest("lm-lstm") != experiment.digest("lm-lstm")
+    assert other.digest("toy", "lstm") == experiment.digest("toy", "lstm")
+    assert other.digest("toy", "lm-lstm") != experiment.digest("toy", "lm-lstm")
 
 
 def test_the_page_says_where_settings_differ() -> None:
@@ -474,17 +474,28 @@ def test_full_has_what_was_chosen_on_dev_and_a_setting_wins_over_it(experiment: 
         ("adv-lm-lstm-large", 1e-3, 0.5, 10),
         ("vat-lm-lstm", 1e-3, 0.0, 10),
     ):
-        config = full.config(expert, 0)
+        config = full.config("toy", expert, 0)
         training = config.expert_training
         assert (training.learning_rate, training.epochs, training.averaging) == (rate, epochs, 0.999)
         assert config.expert.mlp_dropout == dropout
         assert config.pretraining.patience is None
-    assert full.shared_config(("pretraining",)).pretraining.patience is None
+    assert full.shared_config("toy", ("pretraining",)).pretraining.patience is None
     settings = {"expert_training.learning_rate": 2e-3, "expert_training.epochs": 4, "pretraining.patience": 2}
     given = replace(full, settings=settings)
-    training = given.config("lm-lstm", 0).expert_training
+    training = given.config("toy", "lm-lstm", 0).expert_training
     assert (training.learning_rate, training.epochs, training.averaging) == (2e-3, 4, 0.999)
-    assert given.shared_config(("pretraining",)).pretraining.patience == 2
+    assert given.shared_config("toy", ("pretraining",)).pretraining.patience == 2
+
+
+def test_a_data_set_has_its_own_choices_and_a_setting_wins_over_them(experiment: Experiment) -> None:
+    full = replace(experiment, preset="full", settings={})
+    of_r52 = full.config("r52", "adv-lm-lstm", 0)
+    assert (of_r52.expert.mlp_dim, of_r52.expert.mlp_dropout, of_r52.expert_training.epochs) == (128, 0.5, 20)
+    assert of_r52.pretraining == full.shared_config("r52", ("pretraining",)).pretraining
+    assert of_r52.pretraining.epochs == 20
+    given = replace(full, settings={"pretraining.epochs": 3, "expert_training.epochs": 4})
+    assert given.config("r52", "lstm", 0).expert_training.epochs == 4
+    assert given.shared_config("r52", ("pretraining",)).pretraining.epochs == 3
 
 
 @pytest.mark.parametrize("preset", ["small", "paper", "miyato"])
@@ -492,9 +503,9 @@ def test_other_presets_are_taken_at_their_word(experiment: Experiment, preset: s
     own = replace(experiment, preset=preset, settings={})
     for expert in EXPERTS:
         expected = load_config(preset, overrides=MAIN_RUN | EXPERTS[expert] | {"seed": 3})
-        assert own.config(expert, 3) == expected
+        assert own.config("r52", expert, 3) == expected
     sections = tuple({name.split(".")[0] for name in CHOSEN})
-    assert own.shared_config(sections) == load_config(preset)
+    assert own.shared_config("r52", sections) == load_config(preset)
 
 
 def test_the_published_lines_can_be_continued_by_their_own_commands() -> None:
@@ -506,7 +517,7 @@ def test_the_published_lines_can_be_continued_by_their_own_commands() -> None:
         settings = parse_overrides([after for word, after in pairwise(words) if word == "--set"])
         preset = words[words.index("--preset") + 1]
         made = Experiment(DATA, DATA, DATA, preset, settings, Silence())
-        assert made.digest(line["expert"]) == line["settings"]
+        assert made.digest(line["dataset"], line["expert"]) == line["settings"], line["command"]
 
 
 def test_two_at_the_same_run_wait_for_each_other_and_record_once(

@@ -42,6 +42,19 @@ CHOSEN_FOR: dict[str, dict[str, Any]] = {
 }
 """What was chosen on IMDB's dev for all rows, and for some: with the preset full, and --set above it."""
 
+CHOSEN_ON: dict[str, dict[str, Any]] = {
+    "electronics": {"pretraining.epochs": 12},
+    "r52": {
+        "expert.mlp_dim": 128,
+        "pretraining.lanes": 32,
+        "pretraining.segment": 200,
+        "pretraining.epochs": 20,
+        "expert_training.epochs": 20,
+    },
+    "rotten": {"pretraining.epochs": 10, "expert_training.averaging": 0.99},
+}
+"""What other sets have instead: more text, or less, other lengths, more classes."""
+
 MAIN_RUN: dict[str, Any] = {
     "imitators.windows": list(WINDOWS),
     "imitator_training.documents": None,

@@ -9,7 +9,7 @@ from mein.data.benchmarks import BENCHMARKS
 from mein.data.corpus import Corpus, corpus_of_files, source_of_lists
 from mein.data.readers import ColumnsConfig
 from mein.errors import InputError
-from mein.experiments.cells import CHOSEN, CHOSEN_FOR, EXPERTS, MAIN_RUN
+from mein.experiments.cells import CHOSEN, CHOSEN_FOR, CHOSEN_ON, EXPERTS, MAIN_RUN
 from mein.experiments.settings import digest_of
 from mein.labeled import read_labeled
 from mein.progress import Reporter
@@ -72,7 +72,7 @@ class Experiment:
         corpus = corpus_of_files(*files, ColumnsConfig())
         if corpus.dev is not None:
             return corpus
-        found = read_labeled(self.shared_config(OF_TEXT, seed=0), corpus)
+        found = read_labeled(self.shared_config(dataset, OF_TEXT, seed=0), corpus)
         train, dev = (found.labels.decode(ids) for ids in (found.train_ids, found.dev_ids))
         return replace(
             corpus,
@@ -80,24 +80,25 @@ class Experiment:
             dev=source_of_lists(found.dev_texts, dev),
         )
 
-    def config(self, expert: str, seed: int, **named: Any) -> Config:
+    def config(self, dataset: str, expert: str, seed: int, **named: Any) -> Config:
         """The settings of an expert's main run."""
-        chosen = self._chosen(expert) | self.settings
+        chosen = self._chosen(dataset, expert) | self.settings
         own = MAIN_RUN | EXPERTS[expert] | {"seed": seed} | named
         return load_config(self.preset, overrides=chosen | own)
 
-    def _chosen(self, expert: str | None = None) -> dict[str, Any]:
+    def _chosen(self, dataset: str, expert: str | None = None) -> dict[str, Any]:
         """What we chose for an expert's row, or for all; other presets are taken at their word."""
         if self.preset != "full":
             return {}
-        return CHOSEN if expert is None else CHOSEN | CHOSEN_FOR.get(expert, {})
+        own = {} if expert is None else CHOSEN_FOR.get(expert, {})
+        return CHOSEN | own | CHOSEN_ON.get(dataset, {})
 
-    def digest(self, expert: str) -> str:
+    def digest(self, dataset: str, expert: str) -> str:
         """What tells an expert's results by these settings from those by others."""
-        return digest_of(self.config(expert, 0))
+        return digest_of(self.config(dataset, expert, 0))
 
-    def shared_config(self, sections: tuple[str, ...], **named: Any) -> Config:
-        """The settings of what runs share, whatever else is set for some of them."""
-        given = self._chosen() | self.settings
+    def shared_config(self, dataset: str, sections: tuple[str, ...], **named: Any) -> Config:
+        """The settings of what runs on a data set share, whatever else is set for some of them."""
+        given = self._chosen(dataset) | self.settings
         own = {name: value for name, value in given.items() if name.split(".")[0] in sections}
         return load_config(self.preset, overrides=own | named)

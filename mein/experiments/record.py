@@ -53,7 +53,7 @@ def record(
     common = {
         "seconds": round(seconds_of(folder), 1),
         "shared_seconds": round(shared_seconds, 1),
-        "settings": experiment.digest(cells[0].expert),
+        "settings": experiment.digest(cells[0].dataset, cells[0].expert),
         "commit": commit(PACKAGE),
         "hardware": _hardware(config),
     }

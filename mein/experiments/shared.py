@@ -39,10 +39,10 @@ def under_work() -> Iterator[None]:
         raise type(problem)(str(problem).replace("--out", "--work")) from problem
 
 
-def encoded_text(experiment: Experiment, work: Path, corpus: Corpus) -> RunFolder:
+def encoded_text(experiment: Experiment, dataset: str, work: Path, corpus: Corpus) -> RunFolder:
     """The encoded text that all runs on a data set share."""
     folder = RunFolder(work / "text")
-    config = experiment.shared_config(OF_TEXT, seed=0)
+    config = experiment.shared_config(dataset, OF_TEXT, seed=0)
     with folder.held(waits=True):
         folder.claim(identity_of(config, corpus), resume=(folder / "config.json").exists())
         _refuse_other_files(folder, corpus)
@@ -79,7 +79,7 @@ def cells_that_fit(experiment: Experiment, cells: Sequence[Cell]) -> list[Cell]:
             places.setdefault(experiment.place(cell.dataset, cell.seed), []).append(cell)
     for place, own in places.items():
         corpus = experiment.corpus(own[0].dataset, own[0].seed)
-        text = encoded_text(experiment, experiment.work / place, corpus)
+        text = encoded_text(experiment, own[0].dataset, experiment.work / place, corpus)
         most = int(text.read_json("prepared.json")["unlabeled"])
         too_many = sorted({n for cell in own if (n := cell.unlabeled or 0) * LEARNED > most})
         fitting += [cell for cell in own if cell.unlabeled not in too_many]
@@ -93,13 +93,13 @@ def cells_that_fit(experiment: Experiment, cells: Sequence[Cell]) -> list[Cell]:
 
 def expert_config(experiment: Experiment, cell: Cell, work: Path, text: RunFolder, corpus: Corpus) -> Config:
     """The settings of an expert, whose language model is trained first if it is not there yet."""
-    config = experiment.config(cell.expert, cell.seed)
+    config = experiment.config(cell.dataset, cell.expert, cell.seed)
     if not config.expert.has_language_model:
         return config
     folder = RunFolder(work / f"language-model-{config.expert.kind}-{config.expert.embedding_dim}")
     given = experiment.settings | EXPERTS[cell.expert]
     sizes = {name: value for name, value in given.items() if name in SIZES}
-    own = experiment.shared_config(OF_LANGUAGE_MODELS, **sizes, seed=0)
+    own = experiment.shared_config(cell.dataset, OF_LANGUAGE_MODELS, **sizes, seed=0)
     with folder.held(waits=True):
         share(text, folder, own, corpus, "text")
         if not (folder / "language_model.safetensors").exists():
@@ -108,7 +108,9 @@ def expert_config(experiment: Experiment, cell: Cell, work: Path, text: RunFolde
             runtime = Runtime(folder, experiment.reporter, own.runtime.checkpoint_seconds)
             with timed(folder, "language_model"):
                 language_model(own, words, texts, held_out[0], runtime, choose_device(own.runtime.device))
-    found = experiment.config(cell.expert, cell.seed, **{"expert.language_model": str(folder.path)})
+    found = experiment.config(
+        cell.dataset, cell.expert, cell.seed, **{"expert.language_model": str(folder.path)}
+    )
     words_of_language_model(found)  # refuses what does not fit
     return found
 

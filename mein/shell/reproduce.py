@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -160,12 +161,12 @@ def _columns(request: Request, experiment: Experiment) -> list[list[Cell]]:
 
 def _refuse_other_settings(request: Request, experiment: Experiment, done: Sequence[Line]) -> None:
     """Results of an expert on a data set are of one kind, or their mean would mean nothing."""
-    digests = {expert: experiment.digest(expert) for expert in request.experts}
+    asked = product(request.datasets, request.experts)
+    digests = {(dataset, expert): experiment.digest(dataset, expert) for dataset, expert in asked}
     others = [
         line
         for line in done
-        if line["dataset"] in request.datasets
-        and line["settings"] != digests.get(line["expert"], line["settings"])
+        if line["settings"] != digests.get((line["dataset"], line["expert"]), line["settings"])
     ]
     if others:
         rows = ", ".join(sorted({f"{line['expert']} on {line['dataset']}" for line in others}))
