@@ -3,12 +3,14 @@
 MeinError
 ├── InputError      a file, a text or a label that cannot be used (also a ValueError)
 ├── ConfigError     a setting that is unknown or out of range (also a ValueError)
-├── RunError        a run folder that is missing, damaged, newer than this version, or another run's
+├── RunError        a run folder that is missing, damaged, newer than this version, or another run's;
+│   │               or what stops a run on its way, such as a full GPU
 │   ├── DamagedFile  a file of a store that is not what was written, or is gone
 │   └── LostProcess  one of several processes that work together is gone
 └── MissingExtra    an optional package that is not installed
 """
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -41,16 +43,21 @@ class MissingExtra(MeinError):  # noqa: N818 - reads as a sentence: raise Missin
     """An optional package that is not installed."""
 
 
+def is_of_a_full_gpu(problem: RuntimeError) -> bool:
+    """Whether a GPU has no memory left; torch, cuBLAS and cuDNN each say it in their own way."""
+    return any(sign in str(problem) for sign in ("out of memory", "ALLOC_FAILED"))
+
+
 @contextmanager
 def telling_of_a_full_gpu() -> Iterator[None]:
-    """Make a sentence of what torch says when a GPU has no memory left; it has more than one error for it."""
+    """Make a sentence of what is said where a GPU has no memory left."""
     try:
         yield
     except RuntimeError as problem:
-        told = str(problem).partition("\n")[0].partition(" Process ")[0].rstrip(".")
-        if "out of memory" not in told:
+        if not is_of_a_full_gpu(problem):
             raise
+        told = re.findall(r".*?is free|.+", str(problem))[0].rstrip(".")  # of its first line what tells it
         raise RunError(
-            f"The GPU's memory is full ({told}): stop what else runs on it, or lower --jobs or a stage's "
-            "batch_documents or batch_tokens, and go on with --resume."
+            f"The GPU's memory is full ({told}): stop what else runs on it, or lower --jobs, and give the "
+            "same command again (a training with --resume); or start anew with smaller batches."
         ) from problem

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from mein import ranks
-from mein.errors import ConfigError
+from mein.errors import ConfigError, is_of_a_full_gpu
 from mein.experts.base import Expert
 from mein.imitators.projected import Tabulated, projected_log_probs
 from mein.imitators.reference import Imitators, average_windows
@@ -19,7 +19,7 @@ from mein.text.ragged import Ragged
 
 BATCH_TOKENS = 16_384  # tokens in flight: large enough to keep cores busy, small beside the networks
 GPU_BATCH_TOKENS = 262_144
-LEAST_BATCH_TOKENS = 4_096  # below that a GPU that is full is an error
+LEAST_BATCH_TOKENS = 1_024  # below that a GPU that is full is an error
 
 Found = TypeVar("Found")
 
@@ -58,18 +58,18 @@ def batch_tokens(device: torch.device) -> int:
 
 
 def in_batches(
-    lengths: np.ndarray, order: np.ndarray, device: torch.device, read: Callable[[np.ndarray], Found]
+    lengths: np.ndarray, order: np.ndarray, tokens: int, read: Callable[[np.ndarray], Found]
 ) -> Iterator[Found]:
     """What `read` makes of one batch of documents after another; of smaller ones once a GPU is full."""
-    tokens, done = batch_tokens(device), 0
+    done = 0
     while done < len(order):
         try:
             for rows in by_tokens(lengths, order[done:], tokens, None):
                 found = read(rows)
                 done += len(rows)
                 yield found
-        except torch.OutOfMemoryError:
-            if tokens <= LEAST_BATCH_TOKENS:
+        except RuntimeError as problem:
+            if not is_of_a_full_gpu(problem) or tokens <= LEAST_BATCH_TOKENS:
                 raise
         if done < len(order):  # here nothing holds the batch that was too large any more
             torch.cuda.empty_cache()
@@ -80,7 +80,7 @@ def in_batches(
 def expert_logits(expert: Expert, words: Ragged) -> np.ndarray:
     """z (n, Y), float32, in the documents' order; documents of like length share a batch."""
     device = device_of(expert)
-    order = np.argsort(words.lengths, kind="stable")
+    tokens, order = batch_tokens(device), np.argsort(words.lengths, kind="stable")
 
     def read(rows: np.ndarray) -> Tensor:
         batch = pad_words(words.take(rows), device)
@@ -88,11 +88,9 @@ def expert_logits(expert: Expert, words: Ragged) -> np.ndarray:
             z: Tensor = expert(batch.words, batch.lengths)
         return z.float()
 
-    found = [torch.zeros(0, expert.classes, device=device), *in_batches(words.lengths, order, device, read)]
+    found = [torch.zeros(0, expert.classes, device=device), *in_batches(words.lengths, order, tokens, read)]
     logits = np.zeros((len(words), expert.classes), dtype=np.float32)
     logits[order] = torch.cat(found).cpu().numpy()  # once, for a GPU works on while we prepare
-    if device.type == "cuda" and words.lengths.sum() > GPU_BATCH_TOKENS:
-        torch.cuda.empty_cache()  # some 12 GB with the paper's sizes, which runs beside this one may need
     return logits
 
 
@@ -105,7 +103,7 @@ class Evidence:
     """What frozen imitators say, call after call: tables of the whole vocabulary are made once and kept.
 
     Whether a call looks pieces up in the tables depends on nothing but its own documents, so that the same
-    documents get the same bits whatever was asked before.
+    documents get the same bits whatever was asked before, unless a GPU is full.
     """
 
     def __init__(self, imitators: Imitators, classes: int) -> None:
@@ -135,7 +133,7 @@ class Evidence:
             batch = pack_pieces(pieces.take(rows), self.imitators.gap, device)
             return rows, batch, log_probs(batch.pieces)
 
-        yield from in_batches(pieces.lengths, np.arange(len(pieces)), device, read)
+        yield from in_batches(pieces.lengths, np.arange(len(pieces)), batch_tokens(device), read)
 
     def _reader(self, pieces: int) -> Callable[[Tensor], Tensor]:
         if not pays_for_tables(self.imitators, pieces):

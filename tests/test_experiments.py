@@ -23,7 +23,7 @@ from mein.config import load_config, parse_overrides
 from mein.errors import ConfigError, InputError, RunError
 from mein.evaluation.table import CLOSED_GATES, EXPERT, MIXTURE, RANDOM_VECTORS
 from mein.experiments import cells, tables
-from mein.experiments.cells import CHOSEN, DATA, EXPERTS, MAIN_RUN, OWNED, VARIANTS, Cell
+from mein.experiments.cells import CHOSEN, CHOSEN_ON, DATA, EXPERTS, MAIN_RUN, OWNED, VARIANTS, Cell
 from mein.experiments.column import run_column
 from mein.experiments.experiment import Experiment
 from mein.experiments.figures import more_data_figure, windows_figure
@@ -496,6 +496,38 @@ def test_a_data_set_has_its_own_choices_and_a_setting_wins_over_them(experiment:
     given = replace(full, settings={"pretraining.epochs": 3, "expert_training.epochs": 4})
     assert given.config("r52", "lstm", 0).expert_training.epochs == 4
     assert given.shared_config("r52", ("pretraining",)).pretraining.epochs == 3
+
+
+def test_runs_their_language_model_and_their_lines_have_the_choices_of_their_data_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    epochs = {"expert_training.epochs": 3, "pretraining.epochs": 1}
+    monkeypatch.setitem(CHOSEN_ON, "toy", epochs)
+    put_data(tmp_path / "data/toy")
+    settings = {name: value for name, value in SETTINGS.items() if name not in epochs}
+    full = replace(elsewhere(tmp_path), preset="full", settings=settings)
+    asked = request(full, experts=("lm-lstm",), preset="full", settings=settings, only="main")
+    reproduce(asked, jobs=1)
+    for name, stage in (("lm-lstm/seed-0/main", "expert_training"), ("language-model-*", "pretraining")):
+        (path,) = (full.work / "toy").glob(f"{name}/config.json")
+        config = json.loads(path.read_text(encoding="utf-8"))["config"]
+        assert config[stage]["epochs"] == epochs[f"{stage}.epochs"]
+    lines = read_lines(full.results)
+    assert {line["settings"] for line in lines} == {full.digest("toy", "lm-lstm")}
+    reproduce(asked, jobs=1)  # nothing is missing, and nothing refused
+    monkeypatch.delitem(CHOSEN_ON, "toy")
+    with pytest.raises(ConfigError, match=f"{len(lines)} cells have results of other settings"):
+        reproduce(asked, jobs=1)
+
+
+def test_published_rows_have_the_choices_of_the_grid() -> None:
+    """But for a few: ADV at another learning rate, and experts that read less of a document."""
+    others = {("electronics", "adv-lm-lstm"), ("rotten", "adv-lm-lstm")}
+    others |= {("imdb-400", "adv-lm-lstm"), ("imdb-150k", "lstm")}
+    full = Experiment(DATA, DATA, DATA, "full", {}, Silence())
+    lines = read_lines(Path(__file__).parent.parent / "results")
+    rows = {(line["dataset"], line["expert"]): line["settings"] for line in lines}
+    assert {row for row, digest in rows.items() if full.digest(*row) != digest} == others
 
 
 @pytest.mark.parametrize("preset", ["small", "paper", "miyato"])

@@ -1,5 +1,6 @@
 """A GPU whose memory is full: judging gets by with smaller batches; what cannot is one sentence."""
 
+import weakref
 from collections.abc import Callable
 
 import numpy as np
@@ -28,19 +29,22 @@ class Tight(LSTMExpert):
 
     room: int
     read: list[int]
+    refused: list[weakref.ref[Tensor]]
+    problem: Callable[[], RuntimeError]
 
     def forward(self, words: Tensor, lengths: Tensor, dropout: torch.Generator | None = None) -> Tensor:
         if words.numel() > self.room:
-            raise torch.OutOfMemoryError(FULL)
+            self.refused.append(weakref.ref(words))
+            raise self.problem()
         self.read.append(len(words))
         return super().forward(words, lengths, dropout)
 
 
-def tight(room: int) -> Tight:
+def tight(room: int, problem: type[RuntimeError] = torch.OutOfMemoryError, told: str = FULL) -> Tight:
     expert = expert_of(torch.float32)
     expert.__class__ = Tight
     assert isinstance(expert, Tight)
-    expert.room, expert.read = room, []
+    expert.room, expert.read, expert.refused, expert.problem = room, [], [], lambda: problem(told)
     return expert
 
 
@@ -54,20 +58,43 @@ def freed(monkeypatch: pytest.MonkeyPatch) -> list[None]:
     return times
 
 
-def test_an_expert_reads_smaller_batches_and_none_twice(freed: list[None]) -> None:
+def test_there_is_room_for_smaller_batches() -> None:
+    assert min(inference.BATCH_TOKENS, inference.GPU_BATCH_TOKENS // 8) >= inference.LEAST_BATCH_TOKENS * 4
+
+
+@pytest.mark.parametrize(
+    "told", [FULL, "CUDA error: out of memory\nSearch for it", "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when"]
+)
+def test_an_expert_reads_smaller_batches_and_none_twice(freed: list[None], told: str) -> None:
     expected = expert_logits(expert_of(torch.float32), WORDS)
     assert freed == []
-    expert = tight(room=13)  # the longest document alone
+    expert = tight(room=13, problem=RuntimeError, told=told)  # the longest document alone
     np.testing.assert_allclose(expert_logits(expert, WORDS), expected, atol=1e-6)
     assert sum(expert.read) == len(TEXTS)
     assert len(expert.read) > 2
     assert 1 <= len(freed) <= 6
 
 
+def test_a_batch_that_was_too_large_is_gone_when_memory_is_given_back(
+    freed: list[None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expert, held = tight(room=13), []
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: held.append(expert.refused[-1]() is not None))
+    expert_logits(expert, WORDS)
+    assert held
+    assert not any(held)
+
+
 def test_a_document_that_does_not_fit_alone_is_an_error(freed: list[None]) -> None:
     with pytest.raises(torch.OutOfMemoryError):
         expert_logits(tight(room=12), WORDS)
     assert len(freed) == 6  # from 64 tokens to one
+
+
+def test_any_other_error_is_raised_at_once(freed: list[None]) -> None:
+    with pytest.raises(RuntimeError, match="shapes"):
+        expert_logits(tight(12, RuntimeError, "mat1 and mat2 shapes cannot be multiplied"), WORDS)
+    assert freed == []
 
 
 def test_imitators_read_smaller_batches(freed: list[None], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +126,9 @@ def test_what_imitators_say_keeps_no_graph() -> None:
     ("problem", "told"),
     [
         (torch.OutOfMemoryError(FULL), FULL.partition(". Process")[0]),
+        (torch.OutOfMemoryError(FULL.replace("Process", "Including")), FULL.partition(". Process")[0]),
         (RuntimeError("CUDA error: out of memory\nSearch for it"), "CUDA error: out of memory"),
+        (RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), "cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
     ],
 )
 def test_the_shell_tells_of_a_full_gpu(
@@ -108,8 +137,8 @@ def test_the_shell_tells_of_a_full_gpu(
     answer = mein_failing(problem, monkeypatch)
     assert answer.code == 2
     assert answer.err == (
-        f"Error: The GPU's memory is full ({told}): stop what else runs on it, or lower --jobs or a stage's "
-        "batch_documents or batch_tokens, and go on with --resume.\n"
+        f"Error: The GPU's memory is full ({told}): stop what else runs on it, or lower --jobs, and give the "
+        "same command again (a training with --resume); or start anew with smaller batches.\n"
     )
 
 

@@ -9,7 +9,7 @@ from mein.config import Config
 from mein.data.corpus import Corpus
 from mein.errors import InputError, RunError
 from mein.experiments.branch import share
-from mein.experiments.cells import EXPERTS, Cell
+from mein.experiments.cells import Cell
 from mein.experiments.experiment import OF_TEXT, Experiment
 from mein.experiments.seconds import seconds_of, timed
 from mein.files import sha256_of
@@ -24,7 +24,7 @@ from mein.training.folder import RunFolder
 from mein.training.loop import Runtime
 
 OF_LANGUAGE_MODELS = (*OF_TEXT, "pretraining")  # settings that one depends on, besides its sizes
-SIZES = ("expert.kind", "expert.embedding_dim", "expert.hidden_dim", "expert.normalizes_embeddings")
+SIZES = ("kind", "embedding_dim", "hidden_dim", "normalizes_embeddings")  # of an expert and its own
 SEEN = "seen.json"  # the checksums of files that runs have seen
 LEARNED = 0.9  # of so many raw documents; the others are held out, or in the test set
 TEXTS = (("train", "unlabeled"), ("held_out",))  # what a language model learns from and is judged on
@@ -97,8 +97,7 @@ def expert_config(experiment: Experiment, cell: Cell, work: Path, text: RunFolde
     if not config.expert.has_language_model:
         return config
     folder = RunFolder(work / f"language-model-{config.expert.kind}-{config.expert.embedding_dim}")
-    given = experiment.settings | EXPERTS[cell.expert]
-    sizes = {name: value for name, value in given.items() if name in SIZES}
+    sizes = {f"expert.{name}": getattr(config.expert, name) for name in SIZES}
     own = experiment.shared_config(cell.dataset, OF_LANGUAGE_MODELS, **sizes, seed=0)
     with folder.held(waits=True):
         share(text, folder, own, corpus, "text")

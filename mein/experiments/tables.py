@@ -37,9 +37,9 @@ Each line under `results/` has its command, which makes it anew. **Rows differ i
 command has `words.max_length=400` read the last 400 words of a document, others the last 1,000; a cell may
 have fewer seeds than the one beside it. With the preset full the two kinds of gates differ in stage 3 alone.
 IMDB's LSTM had one more seed, whose lines are lost: 10.00, by the paper's gates 9.59, by ours 7.98.
-`imdb-150k` is IMDB with 100,000 more reviews in its file of unlabelled text, `imdb-400` IMDB itself, read to
-400 words; `electronics` follows Elec's recipe but is not Elec, and `r52` stands in for RCV1: the paper has no
-figures for them.
+`imdb-150k` is IMDB with 100,000 more reviews in its file of unlabelled text, `imdb-400` a copy of IMDB's
+folder, where ADV read the last 400 words (the paper's figures stand beside `imdb`); `electronics` follows
+Elec's recipe but is not Elec, and `r52` stands in for RCV1: the paper has no figures for these two.
 """
 
 

@@ -15,7 +15,8 @@ from mein.errors import ConfigError
 from mein.hub.facts import read_facts
 from mein.hub.networks import load_encoder
 from mein.hub.tokens import HubTokenizer
-from mein.text.batches import WordBatch, by_tokens, pad_words
+from mein.inference import in_batches
+from mein.text.batches import WordBatch, pad_words
 from mein.text.ragged import Ragged, offsets_of
 
 BATCH_TOKENS, GPU_BATCH_TOKENS = 16_384, 65_536  # tokens in flight
@@ -61,9 +62,14 @@ class FrozenFeatures:
         features = np.zeros((len(texts), self.size), np.float32)
         order = np.argsort(tokens.lengths, kind="stable")
         budget = GPU_BATCH_TOKENS if self.device.type == "cuda" else BATCH_TOKENS
-        for rows in by_tokens(tokens.lengths, order, budget, None):
-            batch = pad_words(tokens.take(rows), self.device)
-            features[rows] = self._features(batch).cpu().numpy()
+
+        def read(rows: np.ndarray) -> np.ndarray:
+            found: np.ndarray = self._features(pad_words(tokens.take(rows), self.device)).cpu().numpy()
+            return found
+
+        features[order] = np.concatenate(
+            [np.zeros((0, self.size), np.float32), *in_batches(tokens.lengths, order, budget, read)]
+        )
         return Ragged(features.reshape(-1), offsets_of(np.full(len(texts), self.size)))
 
     def _features(self, batch: WordBatch) -> Tensor:

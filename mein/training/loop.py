@@ -197,6 +197,7 @@ def _judge(
     """Measure the epoch that just ended, record it, and return the best weights so far."""
     with average.in_place():
         measured = ranks.agreed(stage.score())
+        torch.cuda.empty_cache()  # some 12 GB with the paper's sizes, which runs beside this one may need
         if stage.takes_last or not standing.best_score or _is_better(stage, standing, measured):
             standing.best_score, standing.best_epoch = measured, standing.epoch
             best = {name: p.detach().clone() for name, p in stage.parameters.items()}

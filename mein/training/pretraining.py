@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Annotated, Literal, Protocol
 
 import numpy as np
@@ -16,9 +16,9 @@ from mein import ranks
 from mein.errors import InputError
 from mein.experts.elmo import reversal
 from mein.experts.language_model import LanguageModel
-from mein.inference import batch_tokens, device_of
+from mein.inference import batch_tokens, device_of, in_batches
 from mein.seeds import numpy_generator
-from mein.text.batches import by_tokens, pad_words, to_device
+from mein.text.batches import pad_words, to_device
 from mein.text.ragged import Ragged
 from mein.training.labelled import Randomness
 from mein.training.loop import OptimizationConfig, Outcome, Runtime, train
@@ -217,15 +217,24 @@ def perplexity(model: LanguageModel, held_out: Text) -> float:
         documents = held_out.words(shard)
         order = np.argsort(documents.lengths, kind="stable")
         order = order[documents.lengths[order] > 1]  # in the others no word has another before it
-        for rows in by_tokens(documents.lengths, order, batch_tokens(device) // 8, None):
-            batch = pad_words(documents.take(rows), device)
-            mirrored = batch.words.gather(1, reversal(batch.lengths, batch.words.shape[1]))
-            for direction, read in enumerate([batch.words, mirrored][: len(model.readers)]):
-                start = model.reader(direction).start(len(rows))
-                losses, _ = segment_losses(model, direction, read, start)
-                total += losses.double().sum()
-                words += (read[:, 1:] != 0).sum()
+        read = partial(_loss_and_words, model, documents)
+        for loss, count in in_batches(documents.lengths, order, batch_tokens(device) // 8, read):
+            total += loss
+            words += count
     return math.exp(min(700.0, total.item() / max(1.0, words.item())))
+
+
+def _loss_and_words(model: LanguageModel, documents: Ragged, rows: np.ndarray) -> tuple[Tensor, Tensor]:
+    """The sum of -log p over some documents' words and all directions, and over how many it goes."""
+    batch = pad_words(documents.take(rows), device_of(model))
+    mirrored = batch.words.gather(1, reversal(batch.lengths, batch.words.shape[1]))
+    total, words = torch.zeros(2, dtype=torch.float64, device=batch.words.device)
+    for direction, read in enumerate([batch.words, mirrored][: len(model.readers)]):
+        start = model.reader(direction).start(len(rows))
+        losses, _ = segment_losses(model, direction, read, start)
+        total += losses.double().sum()
+        words += (read[:, 1:] != 0).sum()
+    return total, words
 
 
 @contextmanager

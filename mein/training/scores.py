@@ -38,10 +38,11 @@ def imitation_scores(imitators: Imitators, held_out: Store) -> dict[str, float]:
     only what the expert knows best, and rises as they learn what he cannot say.
     """
     device = device_of(imitators)
+    said = Evidence(imitators, imitators.offset.shape[1])
     evidence, targets, kl, positions = [], [], 0.0, 0
     for shard in range(held_out.shard_count):
         pieces, probs = held_out.pieces(shard), held_out.column(EXPERT_COLUMN, shard)
-        for rows, batch, log_probs in Evidence(imitators, probs.shape[1]).window_log_probs(pieces):
+        for rows, batch, log_probs in said.window_log_probs(pieces):
             p = torch.from_numpy(probs[rows]).to(device)
             entropy = -(torch.xlogy(p, p).sum(1) * batch.lengths).sum() * len(imitators.windows)
             kl += (imitation_loss(p, log_probs, batch.document) * len(p) - entropy).item()
