@@ -131,6 +131,11 @@ class Cell:
         windows = "".join(map(str, self.windows))
         return f"{self.trained_as}-w{windows}-u{'all' if self.unlabeled is None else self.unlabeled}"
 
+    @property
+    def controls(self) -> tuple[str, ...]:
+        """The controls of that run."""
+        return CONTROLS_OF.get(MAIN if self.run == MAIN else self.trained_as, ())
+
 
 def results(dataset: str, experts: tuple[str, ...], seeds: range) -> Iterator[Cell]:
     """The table of results: every variant of every expert."""

@@ -1,5 +1,6 @@
 """All cells of one expert on one data set by one seed: trained once, varied from there."""
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -7,7 +8,7 @@ from mein.config import Config
 from mein.data.corpus import Corpus
 from mein.errors import telling_of_a_full_gpu
 from mein.experiments.branch import branch
-from mein.experiments.cells import CONTROLS_OF, MAIN, OF_RUNS, Cell
+from mein.experiments.cells import MAIN, OF_RUNS, Cell
 from mein.experiments.experiment import Experiment
 from mein.experiments.record import record
 from mein.experiments.shared import encoded_text, expert_config, shared_seconds, under_work
@@ -37,7 +38,7 @@ def run_column(experiment: Experiment, cells: list[Cell]) -> None:
                     is_alike = _learn_alike(settings, config)
                     branch(main, folder, settings, corpus, "imitators" if is_alike else "expert")
                 _pass_lexicons_on(text, folder, settings)
-                _train(experiment, settings, corpus, folder)
+                _train(experiment, settings, corpus, folder, own[0].controls)
                 _pass_lexicons_on(folder, text, settings)
             record(experiment, own, settings, corpus, folder, shared)
 
@@ -84,16 +85,17 @@ def _learn_alike(one: Config, other: Config) -> bool:
     return one.imitators == other.imitators and one.imitator_training == other.imitator_training
 
 
-def _train(experiment: Experiment, config: Config, corpus: Corpus, folder: RunFolder) -> None:
+def _train(
+    experiment: Experiment, config: Config, corpus: Corpus, folder: RunFolder, controls: Sequence[str]
+) -> None:
     """Train what is not trained yet, with the controls that the grid has a place for."""
     if not folder.is_done:
-        run = folder.path.name.partition("-w")[0]  # main, or what stands before its windows
         train_and_judge(
             config,
             corpus,
             folder.path,
             experiment.reporter,
             resume=True,
-            controls=CONTROLS_OF.get(run, ()),
+            controls=controls,
             has_baseline=False,
         )
