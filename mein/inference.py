@@ -3,25 +3,22 @@
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import TypeVar, cast
+from typing import cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from mein import ranks
-from mein.errors import ConfigError, is_of_a_full_gpu
+from mein.errors import ConfigError
 from mein.experts.base import Expert
 from mein.imitators.projected import Tabulated, projected_log_probs
 from mein.imitators.reference import Imitators, average_windows
-from mein.text.batches import PieceBatch, by_tokens, pack_pieces, pad_words
+from mein.text.batches import PieceBatch, in_batches, pack_pieces, pad_words
 from mein.text.ragged import Ragged
 
 BATCH_TOKENS = 16_384  # tokens in flight: large enough to keep cores busy, small beside the networks
 GPU_BATCH_TOKENS = 262_144
-LEAST_BATCH_TOKENS = 1_024  # below that a GPU that is full is an error
-
-Found = TypeVar("Found")
 
 
 def choose_device(name: str) -> torch.device:
@@ -55,25 +52,6 @@ def fast_precision(device: torch.device) -> AbstractContextManager[object]:
 def batch_tokens(device: torch.device) -> int:
     """How many tokens keep a device busy without filling its memory."""
     return GPU_BATCH_TOKENS if device.type == "cuda" else BATCH_TOKENS
-
-
-def in_batches(
-    lengths: np.ndarray, order: np.ndarray, tokens: int, read: Callable[[np.ndarray], Found]
-) -> Iterator[Found]:
-    """What `read` makes of one batch of documents after another; of smaller ones once a GPU is full."""
-    done = 0
-    while done < len(order):
-        try:
-            for rows in by_tokens(lengths, order[done:], tokens, None):
-                found = read(rows)
-                done += len(rows)
-                yield found
-        except RuntimeError as problem:
-            if not is_of_a_full_gpu(problem) or tokens <= LEAST_BATCH_TOKENS:
-                raise
-        if done < len(order):  # here nothing holds the batch that was too large any more
-            torch.cuda.empty_cache()
-            tokens //= 2
 
 
 @torch.no_grad()

@@ -12,6 +12,7 @@ import mein.inference as inference
 from mein.experts.lstm import LSTMExpert
 from mein.imitators.reference import Imitators
 from mein.inference import Evidence, expert_logits, imitator_alpha
+from mein.text.batches import LEAST_BATCH_TOKENS
 from mein.text.ragged import ragged
 from tests.shell import Answer, mein
 from tests.test_padding import CLASSES, TEXTS, expert_of, imitators_of
@@ -52,14 +53,14 @@ def tight(room: int, problem: type[RuntimeError] = torch.OutOfMemoryError, told:
 def freed(monkeypatch: pytest.MonkeyPatch) -> list[None]:
     """Batches of 64 tokens, halved down to one; grows each time memory is given back."""
     monkeypatch.setattr(inference, "BATCH_TOKENS", 64)
-    monkeypatch.setattr(inference, "LEAST_BATCH_TOKENS", 1)
+    monkeypatch.setattr("mein.text.batches.LEAST_BATCH_TOKENS", 1)
     times: list[None] = []
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: times.append(None))
     return times
 
 
 def test_there_is_room_for_smaller_batches() -> None:
-    assert min(inference.BATCH_TOKENS, inference.GPU_BATCH_TOKENS // 8) >= inference.LEAST_BATCH_TOKENS * 4
+    assert min(inference.BATCH_TOKENS, inference.GPU_BATCH_TOKENS // 8) >= 4 * LEAST_BATCH_TOKENS
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,7 @@ from mein.errors import ConfigError
 from mein.hub.facts import read_facts
 from mein.hub.networks import load_encoder
 from mein.hub.tokens import HubTokenizer
-from mein.inference import in_batches
-from mein.text.batches import WordBatch, pad_words
+from mein.text.batches import WordBatch, in_batches, pad_words
 from mein.text.ragged import Ragged, offsets_of
 
 BATCH_TOKENS, GPU_BATCH_TOKENS = 16_384, 65_536  # tokens in flight

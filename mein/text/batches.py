@@ -1,16 +1,21 @@
 """Batches: padded and bucketed by length for experts, packed end to end for imitators."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from mein.errors import is_of_a_full_gpu
 from mein.text.ragged import Ragged
 
 BUCKET_BATCHES = 50  # documents are sorted by length inside runs of this many batches
+LEAST_BATCH_TOKENS = 1_024  # below that a GPU that is full is an error
+
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -116,3 +121,22 @@ def by_tokens(
         starts = np.flatnonzero(np.diff((np.cumsum(cost) - cost) // tokens, prepend=-1))
     for start, stop in zip(starts, np.append(starts[1:], len(order)), strict=False):
         yield order[start:stop]
+
+
+def in_batches(
+    lengths: np.ndarray, order: np.ndarray, tokens: int, read: Callable[[np.ndarray], Found]
+) -> Iterator[Found]:
+    """What `read` makes of one batch of documents after another; of smaller ones once a GPU is full."""
+    done = 0
+    while done < len(order):
+        try:
+            for rows in by_tokens(lengths, order[done:], tokens, None):
+                found = read(rows)
+                done += len(rows)
+                yield found
+        except RuntimeError as problem:
+            if not is_of_a_full_gpu(problem) or tokens <= LEAST_BATCH_TOKENS:
+                raise
+        if done < len(order):  # here nothing holds the batch that was too large any more
+            torch.cuda.empty_cache()
+            tokens //= 2

@@ -16,9 +16,9 @@ from mein import ranks
 from mein.errors import InputError
 from mein.experts.elmo import reversal
 from mein.experts.language_model import LanguageModel
-from mein.inference import batch_tokens, device_of, in_batches
+from mein.inference import batch_tokens, device_of
 from mein.seeds import numpy_generator
-from mein.text.batches import pad_words, to_device
+from mein.text.batches import in_batches, pad_words, to_device
 from mein.text.ragged import Ragged
 from mein.training.labelled import Randomness
 from mein.training.loop import OptimizationConfig, Outcome, Runtime, train
