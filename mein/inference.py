@@ -114,20 +114,10 @@ class Evidence:
         yield from in_batches(pieces.lengths, np.arange(len(pieces)), batch_tokens(device), read)
 
     def _reader(self, pieces: int) -> Callable[[Tensor], Tensor]:
-        if not pays_for_tables(self.imitators, pieces):
-            return window_log_probs_of(self.imitators, pieces)
+        """log p_ij (I, S, Y) of streams, for so many pieces in all."""
+        vocabulary = cast(nn.Embedding, self.imitators.embeddings[0]).num_embeddings
+        if pieces <= vocabulary:  # too few to be worth the tables
+            return partial(projected_log_probs, self.imitators)
         if self._tables is None:
-            self._tables = window_log_probs_of(self.imitators, pieces)
+            self._tables = Tabulated(self.imitators).log_probs
         return self._tables
-
-
-def window_log_probs_of(imitators: Imitators, pieces: int) -> Callable[[Tensor], Tensor]:
-    """log p_ij (I, S, Y) of streams; from tables of the whole vocabulary where so many pieces pay for it."""
-    if pays_for_tables(imitators, pieces):
-        return Tabulated(imitators).log_probs
-    return partial(projected_log_probs, imitators)
-
-
-def pays_for_tables(imitators: Imitators, pieces: int) -> bool:
-    """Whether so many pieces are worth the tables: more than the vocabulary has."""
-    return pieces > cast(nn.Embedding, imitators.embeddings[0]).num_embeddings

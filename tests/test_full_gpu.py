@@ -10,7 +10,7 @@ from torch import Tensor
 
 import mein.inference as inference
 from mein.experts.lstm import LSTMExpert
-from mein.imitators.reference import Imitators
+from mein.imitators.projected import Tabulated
 from mein.inference import Evidence, expert_logits, imitator_alpha
 from mein.text.batches import LEAST_BATCH_TOKENS
 from mein.text.ragged import ragged
@@ -101,17 +101,14 @@ def test_any_other_error_is_raised_at_once(freed: list[None]) -> None:
 def test_imitators_read_smaller_batches(freed: list[None], monkeypatch: pytest.MonkeyPatch) -> None:
     imitators = imitators_of(torch.float32)
     expected = imitator_alpha(imitators, PIECES, CLASSES)
-    plain = inference.window_log_probs_of
+    plain = Tabulated.log_probs
 
-    def tight_reader(imitators: Imitators, pieces: int) -> Callable[[Tensor], Tensor]:
-        def read(stream: Tensor) -> Tensor:
-            if stream.numel() > 30:
-                raise torch.OutOfMemoryError(FULL)
-            return plain(imitators, pieces)(stream)
+    def tight_tables(tables: Tabulated, stream: Tensor) -> Tensor:
+        if stream.numel() > 30:
+            raise torch.OutOfMemoryError(FULL)
+        return plain(tables, stream)
 
-        return read
-
-    monkeypatch.setattr(inference, "window_log_probs_of", tight_reader)
+    monkeypatch.setattr(Tabulated, "log_probs", tight_tables)
     np.testing.assert_allclose(imitator_alpha(imitators, PIECES, CLASSES), expected, atol=1e-6)
     assert freed
 

@@ -88,7 +88,6 @@ def train(stage: Stage, config: OptimizationConfig, runtime: Runtime) -> Outcome
         best = _judge(stage, average, standing, best, runtime, seconds=time.monotonic() - started)
         save_standing(path, stage, standing, best, optimizer)
     copy_into(stage.parameters, best)
-    torch.cuda.empty_cache()  # what the next stage, or another process, may need; without a GPU nothing
     return Outcome(standing.best_epoch, standing.best_score, standing.epoch)
 
 
@@ -197,7 +196,7 @@ def _judge(
     """Measure the epoch that just ended, record it, and return the best weights so far."""
     with average.in_place():
         measured = ranks.agreed(stage.score())
-        torch.cuda.empty_cache()  # some 12 GB with the paper's sizes, which runs beside this one may need
+        torch.cuda.empty_cache()  # 12 GB with the paper's sizes: other runs, or the next stage, may need them
         if stage.takes_last or not standing.best_score or _is_better(stage, standing, measured):
             standing.best_score, standing.best_epoch = measured, standing.epoch
             best = {name: p.detach().clone() for name, p in stage.parameters.items()}
