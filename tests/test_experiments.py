@@ -522,7 +522,7 @@ def test_runs_their_language_model_and_their_lines_have_the_choices_of_their_dat
 
 def test_published_rows_have_the_choices_of_the_grid() -> None:
     """But for a few: ADV at another learning rate, and experts that read less of a document."""
-    others = {("electronics", "adv-lm-lstm"), ("rotten", "adv-lm-lstm")}
+    others = {("rotten", "adv-lm-lstm")}
     others |= {("imdb-400", "adv-lm-lstm"), ("imdb-150k", "lstm")}
     full = Experiment(DATA, DATA, DATA, "full", {}, Silence())
     lines = read_lines(Path(__file__).parent.parent / "results")
