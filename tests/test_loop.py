@@ -3,12 +3,14 @@
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
+from mein.errors import RunError
 from mein.progress import Silence
 from mein.training.folder import RunFolder
 from mein.training.loop import OptimizationConfig, Outcome, Runtime, learning_rate, train
@@ -200,6 +202,56 @@ def test_the_loss_is_told_the_number_of_the_step_and_the_plan_that_of_the_epoch(
     stage = Stage("toy", {"w": w}, 5, plan, as_it_is, loss, lambda: {"score": 1.0})
     train(stage, OptimizationConfig(epochs=2), runtime_in(tmp_path))
     assert (steps, epochs) == ([0, 1, 2, 3, 4, 5], [0, 1])
+
+
+class Overflow(torch.autograd.Function):
+    """A loss that can be told, and whose gradient cannot."""
+
+    @staticmethod
+    def forward(ctx: Any, weights: Tensor) -> Tensor:
+        return weights.sum()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return torch.tensor([math.inf, 1.0])
+
+
+def overflowing(
+    path: Path, at: Sequence[int], clip: float | None = 5.0
+) -> tuple[list[list[float]], list[str]]:
+    """The weights before each of six steps and after them, some of which overflow; and what was said."""
+    w, seen, said = nn.Parameter(torch.zeros(2)), [], []
+
+    def loss(rows: np.ndarray, step: int) -> Tensor:
+        seen.append(w.tolist())
+        return Overflow.apply(w) if step in at else w.sum()  # type: ignore[no-untyped-call]
+
+    class Listening(Silence):
+        def say(self, line: str) -> None:
+            said.append(line)
+
+    stage = Stage("toy", {"w": w}, 5, batches, as_it_is, loss, lambda: {"score": w.sum().item()})
+    config = OptimizationConfig(epochs=2, learning_rate=1.0, decay=1.0, clip=clip)
+    train(stage, config, Runtime(RunFolder(path), Listening(), 1e9))
+    return [*seen, w.tolist()], [line for line in said if "left out" in line]
+
+
+def test_a_step_without_a_finite_gradient_is_left_out_and_told(tmp_path: Path) -> None:
+    """Adam goes on as if there had been no such step: each of the others takes 1 off."""
+    weights, said = overflowing(tmp_path, at=[1, 3, 4])
+    assert weights == [[pytest.approx(w, abs=1e-5)] * 2 for w in (0, -1, -1, -2, -2, -2, -3)]
+    assert said == [f"  {left_out} of 3 steps left out: no finite gradient" for left_out in (1, 2)]
+
+
+def test_a_gradient_that_is_not_clipped_is_taken_at_its_word(tmp_path: Path) -> None:
+    weights, said = overflowing(tmp_path, at=[1], clip=None)
+    assert math.isnan(weights[2][0])
+    assert not said
+
+
+def test_an_epoch_without_a_finite_gradient_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="No step of epoch 2 of the stage toy had a finite gradient"):
+        overflowing(tmp_path, at=[3, 4, 5])
 
 
 @pytest.mark.parametrize("averaging", [0.0, 0.9])

@@ -11,6 +11,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from mein import ranks
+from mein.errors import RunError
 from mein.progress import Reporter
 from mein.settings import Settings
 from mein.training.average import Average
@@ -39,7 +40,8 @@ class OptimizationConfig(Settings):
     falls_to_zero: bool = False
     """Whether the learning rate also falls linearly to zero at the last epoch's end."""
     clip: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] | None = 5.0
-    """Largest norm of the gradient over all parameters; none does not clip."""
+    """Largest norm of the gradient over all parameters; a step whose norm is not finite is left out. None
+    does neither."""
     averaging: float = Field(default=0.0, ge=0.0, lt=1.0)
     """Each epoch is judged, and kept, by a running mean of the weights, which keeps this share of itself
     at a step: 0.999 averages over some thousand steps; 0 takes the weights as they are."""
@@ -113,19 +115,31 @@ def _run_epoch(
     with runtime.reporter.task(name, stage.documents, standing.documents) as task:
         left = islice(stage.plan(standing.epoch), standing.batch, None)
         for rows, batch in fetched(left, stage.fetch):
-            loss = take_step(stage, batch, standing, config, optimizer)
+            told = take_step(stage, batch, standing, config, optimizer)
             average.follow(standing.step)
             standing.batch += 1
             standing.documents += len(rows)
             standing.step += 1
-            losses.add(loss, len(rows))
+            losses.add(*told, len(rows))
             task.advance(len(rows), losses.note())
             if time.monotonic() - last_saved >= runtime.checkpoint_seconds:
                 losses.settle()
                 save_standing(path, stage, standing, best, optimizer)
                 last_saved = time.monotonic()
     losses.settle()
+    _tell_left_out(stage.name, standing, runtime.reporter)
     standing.epoch += 1
+
+
+def _tell_left_out(stage: str, standing: Standing, reporter: Reporter) -> None:
+    """Say how many of an epoch's steps were left out; refuse to go on where that is all of them."""
+    if standing.left_out == standing.batch > 0:
+        raise RunError(
+            f"No step of epoch {standing.epoch + 1} of the stage {stage} had a finite gradient: "
+            "set a lower learning rate for it, in another --out."
+        )
+    if standing.left_out:
+        reporter.say(f"  {standing.left_out:,} of {standing.batch:,} steps left out: no finite gradient")
 
 
 class Losses:
@@ -133,19 +147,20 @@ class Losses:
 
     def __init__(self, standing: Standing) -> None:
         self.standing = standing
-        self.pending: list[Tensor] = []
+        self.pending: list[Tensor] = []  # of a step each: the sum over its documents, 1 if it was left out
         self.settled = -math.inf
         self.shown = ""
 
-    def add(self, loss: Tensor, documents: int) -> None:
-        """Take in the mean loss of so many documents."""
-        self.pending.append(loss.double() * documents)
+    def add(self, loss: Tensor, is_left_out: Tensor, documents: int) -> None:
+        """Take in a step: the mean loss of so many documents, and whether it was left out."""
+        self.pending.append(torch.stack([loss.double() * documents, is_left_out]))
 
     def settle(self) -> None:
         """Bring the sum up to date, one loss after another, so that it does not depend on the clock."""
         if self.pending:
-            for value in torch.stack(self.pending).tolist():
-                self.standing.loss_sum += value
+            for loss, left_out in torch.stack(self.pending).tolist():
+                self.standing.loss_sum += loss
+                self.standing.left_out += int(left_out)
         self.pending, self.settled = [], time.monotonic()
 
     def note(self) -> str:
@@ -162,18 +177,24 @@ def take_step(
     standing: Standing,
     config: OptimizationConfig,
     optimizer: torch.optim.Optimizer,
-) -> Tensor:
-    """One step of Adam; the loss of the batch, of all processes' shares, still on its device."""
+) -> tuple[Tensor, Tensor]:
+    """One step of Adam; the loss of the batch, of all processes' shares, and 1 if the step was left out.
+
+    Both are still on their device. In half precision a gradient may overflow on its way through a document.
+    """
     for group in optimizer.param_groups:
         group["lr"] = learning_rate(config, standing, stage.documents)
     optimizer.zero_grad(set_to_none=True)
     loss = stage.loss(batch, standing.step)
     loss.backward()  # type: ignore[no-untyped-call]
     total = sum_gradients(list(stage.parameters.values()), loss.detach())
+    is_left_out = torch.zeros_like(total, dtype=torch.float64)
     if config.clip is not None:
-        nn.utils.clip_grad_norm_(list(stage.parameters.values()), config.clip)
+        norm = nn.utils.clip_grad_norm_(list(stage.parameters.values()), config.clip)
+        is_left_out = (~norm.isfinite()).double()
+        optimizer.found_inf = is_left_out.float()  # type: ignore[attr-defined]  # where 1, a fused Adam rests
     optimizer.step()
-    return total
+    return total, is_left_out
 
 
 def learning_rate(config: OptimizationConfig, standing: Standing, documents: int) -> float:
@@ -206,7 +227,7 @@ def _judge(
     mark = " *" if standing.best_epoch == standing.epoch else ""
     runtime.reporter.say(f"  {stage.name} epoch {standing.epoch}: {shown}{mark}")
     standing.lines += 1
-    standing.batch, standing.documents, standing.loss_sum = 0, 0, 0.0
+    standing.batch, standing.documents, standing.loss_sum, standing.left_out = 0, 0, 0.0, 0
     return best
 
 

@@ -49,6 +49,7 @@ class Standing:
     documents: int = 0
     step: int = 0
     loss_sum: float = 0.0
+    left_out: int = 0
     best_epoch: int = 0
     best_score: dict[str, float] = field(default_factory=dict)
     lines: int = 0
