@@ -5,7 +5,6 @@ import pickle
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ from mein.text.words import Words
 from mein.training.checkpoint import load_tensors
 from mein.training.folder import RunFolder
 from tests import hub_models, tiny
+from tests.dying import ALWAYS, NEVER, Death, Dying, assert_same_folder
 from tests.shell import TINY, mein, refuses, write_corpus, write_csv
 
 SHORT: dict[str, Any] = {
@@ -234,33 +234,6 @@ def test_elmo_stays_frozen_in_every_stage(run: Run, models: Path) -> None:
 # Resuming.
 
 
-class Death(BaseException):
-    """The end of a process, for tests: nothing in mein catches it."""
-
-
-@dataclass
-class Dying(Silence):
-    """Dies at the n-th step of a task, before that step's checkpoint, or where a line is told."""
-
-    task_name: str
-    at: int
-
-    def say(self, line: str) -> None:
-        if line.strip().startswith(self.task_name):
-            raise Death
-
-    @contextmanager
-    def task(self, name: str, total: int | None, done: int = 0) -> Iterator["Dying"]:
-        self.is_due = name.startswith(self.task_name)
-        yield self
-
-    def advance(self, documents: int, note: str = "") -> None:
-        self.at -= self.is_due
-        if self.is_due and self.at == 0:
-            raise Death
-
-
-ALWAYS, NEVER = 0, 1e9  # seconds between checkpoints: one at every step, or only where an epoch ends
 IN_LANGUAGE_MODEL = [
     ("language_model 1/2", 4, ALWAYS),
     ("language_model 1/2", 3, ALWAYS),
@@ -275,13 +248,6 @@ IN_LATER_STAGES = [
     ("mixture 1/2", 3, ALWAYS),
     ("mixture 2/2", 2, NEVER),
 ]
-
-
-def assert_same_folder(path: Path, unbroken: Path) -> None:
-    found, wanted = tiny.artefacts(path), tiny.artefacts(unbroken)
-    assert sorted(found) == sorted(wanted)
-    assert [name for name in wanted if found[name] != wanted[name]] == []
-    assert tiny.timeless_metrics(path) == tiny.timeless_metrics(unbroken)
 
 
 @pytest.mark.parametrize(
