@@ -4,12 +4,13 @@ import hashlib
 import json
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
-from torch import nn
+from torch import Tensor, nn
 
 from mein.errors import ConfigError, RunError
 from mein.files import writing_failed
@@ -19,6 +20,8 @@ from mein.hub.networks import as_expert, load_classifier
 from mein.hub.sizes import blank_token, embeddings_of, is_of_encoder, longest_input
 from mein.hub.source import CONFIG, locate, pooling_of
 
+Loaded = tuple[nn.Module, dict[str, Tensor]]  # a network, and those of its weights that are worth keeping
+
 
 def fetch(model: str, folder: Path, classes: int) -> None:
     """Leave in `folder` what a model needs to work offline; it appears whole or not at all.
@@ -26,6 +29,17 @@ def fetch(model: str, folder: Path, classes: int) -> None:
     `model` is a local folder or a name on the hub. Of a head that is missing or has another number of
     classes nothing is kept: `load_transformer` draws one from its seed.
     """
+
+    def load(source: Path, tokenizer: Any) -> Loaded:
+        network, fresh = load_network(source, model, classes)
+        as_expert(network, repr(model))
+        return network, without(network, fresh)
+
+    fetch_as(model, folder, classes, load)
+
+
+def fetch_as(model: str, folder: Path, classes: int, load: Callable[[Path, Any], Loaded]) -> None:
+    """Leave in `folder` the network that `load` makes of a source and its tokenizer, whole or not at all."""
     if _is_fetched(model, folder, classes):
         return
     source = locate(model)
@@ -33,8 +47,8 @@ def fetch(model: str, folder: Path, classes: int) -> None:
     shutil.rmtree(temporary, ignore_errors=True)  # a kill may have left one
     try:
         temporary.mkdir(parents=True)
-        _fill(temporary, source, model, classes)
-        _sync(temporary)
+        _fill(temporary, source, model, classes, load)
+        sync(temporary)
         temporary.replace(folder)
     except OSError as problem:
         raise writing_failed(folder, problem) from problem
@@ -58,15 +72,13 @@ def _is_fetched(model: str, folder: Path, classes: int) -> bool:
     return True
 
 
-def _fill(folder: Path, source: Path, model: str, classes: int) -> None:
-    tokenizer = _load_tokenizer(source, model)
-    network, fresh = _load_network(source, model, classes)
+def _fill(folder: Path, source: Path, model: str, classes: int, load: Callable[[Path, Any], Loaded]) -> None:
+    tokenizer = load_tokenizer(source, model)
+    network, kept = load(source, tokenizer)
     if tokenizer.backend_tokenizer.get_vocab_size(with_added_tokens=False) > embeddings_of(network):
         raise ConfigError(
             f"{model!r} has more tokens than embeddings: give it the tokenizer that it was trained with."
         )
-    as_expert(network, repr(model))
-    kept = {name: value for name, value in network.state_dict().items() if name not in fresh}
     with transformers_quietly():
         tokenizer.save_pretrained(folder)
         network.save_pretrained(folder, state_dict=kept)  # type: ignore[operator]
@@ -82,7 +94,8 @@ def _fill(folder: Path, source: Path, model: str, classes: int) -> None:
     (folder / FACTS).write_text(text + "\n", encoding="utf-8")
 
 
-def _load_tokenizer(source: Path, model: str) -> Any:
+def load_tokenizer(source: Path, model: str) -> Any:
+    """A model's own tokenizer, a fast one."""
     try:
         with transformers_quietly() as transformers:
             tokenizer = transformers.AutoTokenizer.from_pretrained(
@@ -97,7 +110,8 @@ def _load_tokenizer(source: Path, model: str) -> Any:
     return tokenizer
 
 
-def _load_network(source: Path, model: str, classes: int) -> tuple[nn.Module, set[str]]:
+def load_network(source: Path, model: str, classes: int) -> tuple[nn.Module, set[str]]:
+    """A model's network for sequence classification, and what starts fresh of it: no part of its encoder."""
     try:
         network, fresh = load_classifier(source, classes, seed=0)
     except LOADING_PROBLEMS as problem:
@@ -115,6 +129,11 @@ def _load_network(source: Path, model: str, classes: int) -> tuple[nn.Module, se
     return network, fresh
 
 
+def without(network: nn.Module, fresh: set[str]) -> dict[str, Tensor]:
+    """The weights of a network, less some by name."""
+    return {name: value for name, value in network.state_dict().items() if name not in fresh}
+
+
 def _hash_of_weights(folder: Path) -> str:
     digest = hashlib.sha256()
     for path in sorted(folder.glob("*.safetensors")):
@@ -124,8 +143,8 @@ def _hash_of_weights(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def _sync(folder: Path) -> None:
+def sync(folder: Path) -> None:
     """Bring every file to the disk before the folder gets its name."""
-    for path in folder.iterdir():
+    for path in (path for path in folder.rglob("*") if path.is_file()):
         with path.open("rb") as written:
             os.fsync(written.fileno())
