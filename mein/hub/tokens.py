@@ -26,25 +26,31 @@ class HubTokenizer:
 
     Without `max_length` the model's own limit holds, which also holds above it. A text that spells a
     special token, such as [SEP], is cut like any other text. No text is without tokens.
+    One that `reads_on` gives a longer text whole: passages of `max_length` tokens end to end, the last one
+    shorter, each with special tokens of its own.
     Pickling keeps the folder's name and not the vocabulary.
     """
 
-    def __init__(self, folder: Path, max_length: int | None = None, threads: int = 1) -> None:
+    def __init__(
+        self, folder: Path, max_length: int | None = None, threads: int = 1, reads_on: bool = False
+    ) -> None:
         facts = read_facts(folder)
         self.folder = folder
         self.threads = threads
+        self.reads_on = reads_on
         known = [limit for limit in (max_length, facts.longest) if limit is not None]
         self.max_length = min(known, default=None)
         self._blank = facts.blank
         self._tokenizer = _load(folder, self.max_length)
 
-    def __reduce__(self) -> tuple[type["HubTokenizer"], tuple[Path, int | None, int]]:
-        return HubTokenizer, (self.folder, self.max_length, self.threads)
+    def __reduce__(self) -> tuple[type["HubTokenizer"], tuple[Path, int | None, int, bool]]:
+        return HubTokenizer, (self.folder, self.max_length, self.threads, self.reads_on)
 
     @cached_property
     def fingerprint(self) -> str:
         """Equal for two tokenizers only if they cut alike."""
-        content = (self.folder / FILE).read_bytes() + repr((self.max_length, self._blank)).encode("utf-8")
+        how = (self.max_length, self._blank, *(["reads on"] if self.reads_on else []))
+        content = (self.folder / FILE).read_bytes() + repr(how).encode("utf-8")
         return hashlib.blake2b(content, digest_size=16).hexdigest()
 
     def __call__(self, texts: Sequence[str]) -> Ragged:
@@ -59,7 +65,11 @@ class HubTokenizer:
     def _cut(self, texts: Sequence[str]) -> Ragged:
         readable = [SURROGATE.sub("\ufffd", text) for text in texts]
         found = self._tokenizer.encode_batch_fast(readable)
-        return ragged([tokens.ids or [self._blank] for tokens in found])
+        return ragged([self._ids(tokens) or [self._blank] for tokens in found])
+
+    def _ids(self, tokens: Any) -> list[int]:
+        rest = tokens.overflowing if self.reads_on else []
+        return [*tokens.ids, *(number for passage in rest for number in passage.ids)]
 
 
 def _load(folder: Path, max_length: int | None) -> Any:
