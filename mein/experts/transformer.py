@@ -41,10 +41,10 @@ class TransformerExpert(Expert):
         """
         T = embedded.shape[1]
         lengths = lengths.to(embedded.device)
-        inputs = {"inputs_embeds": embedded, "attention_mask": _is_before(lengths, T)}
+        inputs = {"inputs_embeds": embedded, "attention_mask": is_before(lengths, T)}
         if self.reads_the_end:
             inputs = _moved_to_the_end(embedded, lengths)
-        with _in_mode(self.network, dropout is not None), _seeded(embedded.device, dropout):
+        with in_mode(self.network, dropout is not None), seeded(embedded.device, dropout):
             z: Tensor = self.network(**inputs).logits
         return z
 
@@ -69,7 +69,7 @@ class LinearExpert(Expert):
         return z
 
 
-def _is_before(lengths: Tensor, T: int) -> Tensor:
+def is_before(lengths: Tensor, T: int) -> Tensor:
     """1 for each of T positions that holds a token, 0 for padding (B, T)."""
     return (torch.arange(T, device=lengths.device) < lengths[:, None]).long()
 
@@ -87,7 +87,7 @@ def _moved_to_the_end(embedded: Tensor, lengths: Tensor) -> dict[str, Tensor]:
 
 
 @contextmanager
-def _in_mode(network: nn.Module, training: bool) -> Iterator[None]:
+def in_mode(network: nn.Module, training: bool) -> Iterator[None]:
     """Every part of a network in training or evaluation mode; afterwards each as it was."""
     before = [(module, module.training) for module in network.modules()]
     network.train(training)
@@ -99,7 +99,7 @@ def _in_mode(network: nn.Module, training: bool) -> Iterator[None]:
 
 
 @contextmanager
-def _seeded(device: torch.device, dropout: Generator | None) -> Iterator[None]:
+def seeded(device: torch.device, dropout: Generator | None) -> Iterator[None]:
     """The device's own random numbers start at the generator's seed; afterwards where they were."""
     if dropout is None:
         yield

@@ -2,7 +2,17 @@
 
 from mein.hub.features import FrozenFeatures
 from mein.hub.folder import fetch
+from mein.hub.masked import Vocabulary, fetch_masked, load_masked, save_encoder
 from mein.hub.networks import load_transformer
 from mein.hub.tokens import HubTokenizer
 
-__all__ = ["FrozenFeatures", "HubTokenizer", "fetch", "load_transformer"]
+__all__ = [
+    "FrozenFeatures",
+    "HubTokenizer",
+    "Vocabulary",
+    "fetch",
+    "fetch_masked",
+    "load_masked",
+    "load_transformer",
+    "save_encoder",
+]

@@ -39,6 +39,13 @@ def load_classifier(source: Path, classes: int, seed: int) -> tuple[nn.Module, s
         return _load("AutoModelForSequenceClassification", source, num_labels=classes)
 
 
+def load_masked_network(source: Path, seed: int) -> tuple[nn.Module, set[str]]:
+    """A masked language model, and the names of its parameters that start fresh, drawn from the seed."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        return _load("AutoModelForMaskedLM", source)
+
+
 def as_expert(network: nn.Module, name: str) -> TransformerExpert:
     """The network as an expert, tried on two short documents.
 
@@ -69,7 +76,9 @@ def as_expert(network: nn.Module, name: str) -> TransformerExpert:
 
 
 def _load(
-    kind: Literal["AutoModel", "AutoModelForSequenceClassification"], source: Path, **settings: Any
+    kind: Literal["AutoModel", "AutoModelForSequenceClassification", "AutoModelForMaskedLM"],
+    source: Path,
+    **settings: Any,
 ) -> tuple[nn.Module, set[str]]:
     """A network on the CPU, in float32 and evaluation mode, and what its weights lack."""
     with transformers_quietly() as transformers:

@@ -41,13 +41,15 @@ class Text(Protocol):
 
 
 class PretrainingConfig(OptimizationConfig):
-    """How a language model is trained, for the experts lm-lstm and elmo-lstm."""
+    """How a language model is trained, for lm-lstm and elmo-lstm, or how a transformer reads raw text."""
 
     reads: Literal["stream", "documents"] = "stream"
     """stream: all documents laid end to end, the state carried on (Sato); documents: each from a zero
     state, those of like length together (Miyato)."""
     lanes: int = Field(default=64, ge=1)
-    """Streams, or documents, that are read side by side."""
+    """Streams, or documents, that are read side by side; of a transformer: passages in a batch."""
+    masked: float = Field(default=0.15, gt=0.0, lt=1.0)
+    """Share of the tokens that a transformer has to tell; reads, segment and dropout are not for it."""
     segment: int = Field(default=400, ge=1)
     """Words after which the gradient is cut; the state goes on. What is worth keeping until a document's end
     is only learned where the gradient reaches that far."""

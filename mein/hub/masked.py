@@ -1,0 +1,118 @@
+"""Masked language models: fetched, tried, and left behind as an encoder that everybody can read."""
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from torch import nn
+
+from mein.errors import ConfigError, RunError
+from mein.experts.masked import MaskedModel
+from mein.files import writing_failed
+from mein.hub.facts import damaged, read_facts
+from mein.hub.folder import Loaded, fetch_as, load_network, load_tokenizer, sync, without
+from mein.hub.library import LOADING_PROBLEMS, reason, transformers_quietly
+from mein.hub.networks import TOLERANCE, as_expert, load_masked_network
+from mein.hub.sizes import embeddings_of
+from mein.hub.source import CONFIG, POOLING
+
+REMEDY = "choose an encoder such as BERT or RoBERTa, or train without `mein pretrain`"
+TEMPORARY = ".encoder"  # where its files lie until all are written
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Which tokens there are: the mask, whether a token is special (V,), and those that are not (n,)."""
+
+    mask: int
+    is_special: np.ndarray
+    ordinary: np.ndarray
+
+
+def fetch_masked(model: str, folder: Path) -> None:
+    """Leave in `folder` a masked language model and its tokenizer; it appears whole or not at all.
+
+    What cannot read on, or could not be an expert afterwards, is refused here, before it reads anything.
+    """
+
+    def load(source: Path, tokenizer: Any) -> Loaded:
+        network, fresh = _load_masked(source, model)
+        mask = tokenizer.mask_token_id
+        if mask is None or mask >= embeddings_of(network):
+            raise ConfigError(f"{model!r} knows no mask token, so no token can be hidden: {REMEDY}.")
+        as_expert(load_network(source, model, classes=2)[0], repr(model))  # refuses half an encoder too
+        _try(MaskedModel(network), model)
+        return network, without(network, fresh)
+
+    fetch_as(model, folder, 0, load)
+
+
+def load_masked(folder: Path, seed: int) -> tuple[MaskedModel, Vocabulary]:
+    """The model in a folder that `fetch_masked` wrote; what its head lacks is drawn from the seed."""
+    tokenizer = load_tokenizer(folder, read_facts(folder).model)
+    try:
+        network, _ = load_masked_network(folder, seed)
+    except LOADING_PROBLEMS as problem:
+        raise damaged(folder, problem) from problem
+    token = np.arange(embeddings_of(network))  # some models have more than their tokenizer knows
+    is_special = np.isin(token, tokenizer.all_special_ids)
+    is_ordinary = np.isin(token, [*tokenizer.get_vocab().values()]) & ~is_special
+    return MaskedModel(network), Vocabulary(tokenizer.mask_token_id, is_special, token[is_ordinary])
+
+
+def save_encoder(model: MaskedModel, fetched: Path, folder: Path) -> None:
+    """Leave the model's encoder in a folder as transformers does, with the tokenizer of the `fetched` one.
+
+    Its config.json comes last: without it nobody takes the folder for a model. A layer that pools for a head
+    is no part of a masked language model; one that was there is left behind.
+    """
+    temporary = folder / TEMPORARY
+    shutil.rmtree(temporary, ignore_errors=True)  # a kill may have left one
+    try:
+        (temporary / POOLING).parent.mkdir(parents=True)
+        with transformers_quietly():
+            load_tokenizer(fetched, str(fetched)).save_pretrained(temporary)
+            model.encoder.save_pretrained(temporary)  # type: ignore[operator]
+        pooling = json.dumps({"pooling_mode": read_facts(fetched).pooling}, indent=2)
+        (temporary / POOLING).write_text(pooling + "\n", encoding="utf-8")
+        sync(temporary)
+        files = [path for path in temporary.rglob("*") if path.is_file()]
+        for path in sorted(files, key=lambda path: path == temporary / CONFIG):
+            target = folder / path.relative_to(temporary)
+            target.parent.mkdir(exist_ok=True)
+            path.replace(target)
+    except OSError as problem:
+        raise writing_failed(folder, problem) from problem
+    except SafetensorError as problem:
+        raise RunError(f"Cannot write {folder}: {reason(problem)}; free some space there.") from problem
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _load_masked(source: Path, model: str) -> tuple[nn.Module, set[str]]:
+    try:
+        return load_masked_network(source, seed=0)
+    except LOADING_PROBLEMS as problem:
+        raise ConfigError(
+            f"{model!r} cannot be loaded as a masked language model ({reason(problem)}): {REMEDY}."
+        ) from problem
+
+
+@torch.no_grad()
+def _try(model: MaskedModel, name: str) -> None:
+    """Refuse a network that says something else where only some places are asked for, or with padding."""
+    tokens, places = torch.tensor([[3, 4, 5, 0, 0], [3, 4, 5, 6, 7]]), torch.tensor([1, 2, 8])
+    try:
+        with transformers_quietly():
+            alone = [model.network(input_ids=row[None]).logits[0] for row in (tokens[0, :3], tokens[1])]
+            found = model(tokens, torch.tensor([3, 5]), places, None)
+    except (*LOADING_PROBLEMS, AttributeError) as problem:
+        raise ConfigError(f"{name!r} cannot read on ({reason(problem)}): {REMEDY}.") from problem
+    wanted = torch.stack([alone[0][1], alone[0][2], alone[1][3]])
+    if found.shape != wanted.shape or not torch.allclose(wanted, found, rtol=TOLERANCE, atol=TOLERANCE):
+        raise ConfigError(f"{name!r} cannot read on, since its head looks beyond one token: {REMEDY}.")
