@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors import SafetensorError
-from torch import nn
+from safetensors.torch import load_file
+from torch import Tensor, nn
 
 from mein.errors import ConfigError, RunError
 from mein.experts.masked import MaskedModel
@@ -45,9 +47,10 @@ def fetch_masked(model: str, folder: Path) -> None:
         mask = tokenizer.mask_token_id
         if mask is None or mask >= embeddings_of(network):
             raise ConfigError(f"{model!r} knows no mask token, so no token can be hidden: {REMEDY}.")
-        as_expert(load_network(source, model, classes=2)[0], repr(model))  # refuses half an encoder too
+        classifier, of_head = load_network(source, model, classes=2)  # refuses half an encoder
+        as_expert(classifier, repr(model))
         _try(MaskedModel(network), model)
-        return network, without(network, fresh)
+        return network, without(network, fresh) | _pooling_layer(without(classifier, of_head))
 
     fetch_as(model, folder, 0, load)
 
@@ -68,30 +71,46 @@ def load_masked(folder: Path, seed: int) -> tuple[MaskedModel, Vocabulary]:
 def save_encoder(model: MaskedModel, fetched: Path, folder: Path) -> None:
     """Leave the model's encoder in a folder as transformers does, with the tokenizer of the `fetched` one.
 
-    Its config.json comes last: without it nobody takes the folder for a model. A layer that pools for a head
-    is no part of a masked language model; one that was there is left behind.
+    Its config.json comes last: without it nobody takes the folder for a model. The layer that pools for a
+    classifier, where there was one, comes with it as it was: a masked language model has none.
     """
+    prefix = f"{model.network.base_model_prefix}."
+    pooling: dict[str, Tensor] = {}
+    for path in fetched.glob("*.safetensors"):
+        layer = _pooling_layer(load_file(path))
+        pooling |= {name.removeprefix(prefix): value for name, value in layer.items()}
+    weights = model.encoder.state_dict() | pooling
     temporary = folder / TEMPORARY
     shutil.rmtree(temporary, ignore_errors=True)  # a kill may have left one
     try:
         (temporary / POOLING).parent.mkdir(parents=True)
         with transformers_quietly():
             load_tokenizer(fetched, str(fetched)).save_pretrained(temporary)
-            model.encoder.save_pretrained(temporary)  # type: ignore[operator]
-        pooling = json.dumps({"pooling_mode": read_facts(fetched).pooling}, indent=2)
-        (temporary / POOLING).write_text(pooling + "\n", encoding="utf-8")
+            model.encoder.save_pretrained(temporary, state_dict=weights)  # type: ignore[operator]
+        text = json.dumps({"pooling_mode": read_facts(fetched).pooling}, indent=2)
+        (temporary / POOLING).write_text(text + "\n", encoding="utf-8")
         sync(temporary)
-        files = [path for path in temporary.rglob("*") if path.is_file()]
-        for path in sorted(files, key=lambda path: path == temporary / CONFIG):
-            target = folder / path.relative_to(temporary)
-            target.parent.mkdir(exist_ok=True)
-            path.replace(target)
+        _move(temporary, folder)
     except OSError as problem:
         raise writing_failed(folder, problem) from problem
     except SafetensorError as problem:
         raise RunError(f"Cannot write {folder}: {reason(problem)}; free some space there.") from problem
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _move(temporary: Path, folder: Path) -> None:
+    """All files of one folder to the other, config.json last."""
+    files = [path for path in temporary.rglob("*") if path.is_file()]
+    for path in sorted(files, key=lambda path: path == temporary / CONFIG):
+        target = folder / path.relative_to(temporary)
+        target.parent.mkdir(exist_ok=True)
+        path.replace(target)
+
+
+def _pooling_layer(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Those of the layer between an encoder and a classifier."""
+    return {name: value for name, value in weights.items() if "pooler" in name}
 
 
 def _load_masked(source: Path, model: str) -> tuple[nn.Module, set[str]]:
