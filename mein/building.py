@@ -26,6 +26,7 @@ from mein.text.words import Words
 from mein.training.folder import RunFolder
 
 LANGUAGE_MODEL = "language_model.safetensors"
+ADAPTED = "pretraining"  # the run folder inside the folder of a transformer that has read raw text
 HUB = "hub"  # the folder of a run with the transformer, or the encoder, that it started from
 
 
@@ -154,6 +155,8 @@ def settings_of_language_model(path: Path) -> dict[str, Any]:
 
 def _why_none(folder: RunFolder) -> str:
     """A sentence for a folder without a language model."""
+    if (folder / ADAPTED).exists():
+        return f"{folder.path} holds a transformer that read raw text: give it by --set expert.model."
     content = folder.read_json("config.json") if (folder / "config.json").exists() else {}
     elsewhere = content.get("config", {}).get("expert", {}).get("language_model")
     if elsewhere is not None:

@@ -85,6 +85,9 @@ def pretrain(
 ) -> None:
     """Train a language model on raw text, for `mein train --lm`.
 
+    With --preset transformer or frozen, expert.model itself reads the text, as a masked language model: give
+    `mein train` the folder that is left as its expert.model.
+
     Give it the training documents, labelled and not, and neither dev nor test.
     """
     from mein.config import parse_overrides
@@ -92,5 +95,4 @@ def pretrain(
 
     named = {"columns.text": text_column, "seed": seed}
     given = {name: value for name, value in named.items() if value is not None}
-    settings = (preset, config, {"expert.kind": "lm-lstm"} | parse_overrides(set_) | given)
-    run_pretraining(text, out, settings, resume)
+    run_pretraining(text, out, (preset, config, parse_overrides(set_) | given), resume)

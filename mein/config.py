@@ -73,7 +73,7 @@ class Config(Settings):
     perturbation: PerturbationConfig = PerturbationConfig()
     """Adversarial training."""
     pretraining: PretrainingConfig = PretrainingConfig()
-    """The language model behind lm-lstm and elmo-lstm."""
+    """Language models of LSTMs; transformers that read raw text."""
     expert_training: SupervisedConfig = SupervisedConfig()
     """Stage 1: labels."""
     imitator_training: ImitationConfig = ImitationConfig()
@@ -92,6 +92,11 @@ def load_config(
     >>> load_config("small", overrides={"imitators.windows": [1, 2], "seed": 7}).imitators.windows
     (1, 2)
     """
+    return make_config(merged(preset, file, overrides))
+
+
+def merged(preset: str | None, file: Path | None, overrides: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The settings in the order of `load_config`, by section, not yet checked."""
     if preset is None and file is None:
         preset = "full" if torch.cuda.is_available() else "small"
     settings: dict[str, Any] = {}
@@ -101,7 +106,7 @@ def load_config(
         _merge(settings, _on_its_base(_read_file(file)))
     for key, value in ({} if overrides is None else overrides).items():
         _merge(settings, _nested(key, value))
-    return make_config(settings)
+    return settings
 
 
 def make_config(settings: Mapping[str, Any]) -> Config:

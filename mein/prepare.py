@@ -122,12 +122,14 @@ def _remember_labels(labeled: LabeledTexts, folder: RunFolder) -> None:
         )
 
 
-def prepare_raw(config: Config, source: Source, folder: RunFolder, reporter: Reporter) -> None:
+def prepare_raw(
+    config: Config, source: Source, folder: RunFolder, reporter: Reporter, reader: Reader | None = None
+) -> None:
     """The same for text alone: leave vocabularies and two stores, `unlabeled` and `held_out`."""
     if (folder / "prepared.json").exists():
         return
     texts = UnlabeledTexts(config, source, KnownTexts())
-    encoder, seen = _vocabularies(config, [], [], texts, folder, reporter, None)
+    encoder, seen = _vocabularies(config, [], [], texts, folder, reporter, reader)
     counts = _encode_unlabeled(config, folder, encoder, texts, seen["unlabeled"], reporter)
     folder.write_json("prepared.json", counts)
 

@@ -28,7 +28,7 @@ FLOORS = [
     {"config_file", "building", "artefacts", "labeled", "unlabeled"},
     {"model"},
     {"prepare", "label_worker"},
-    {"pretrain"},
+    {"adapt", "pretrain"},
     {"workspace"},
     {"run"},
     {"voices"},

@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from mein.config import load_config
+from mein.adapt import adapt
+from mein.config import Config, load_config, merged
 from mein.data.readers import Documents, read_documents
 from mein.errors import ConfigError
 from mein.inference import choose_device
@@ -13,16 +14,14 @@ from mein.shell.console import open_console, say
 from mein.shell.train import Settings, refuse_resuming_nothing
 from mein.training.folder import RunFolder
 
+ENCODERS = ("transformer", "frozen")
+"""Kinds of experts that somebody else has pre-trained."""
+
 
 def run_pretraining(paths: Sequence[str], out: Path, settings: Settings, resume: bool) -> None:
-    """Train a language model on the texts of some files, and say how to use it."""
+    """Train a language model on the texts of some files, or let a transformer read them; say what to do."""
     console = open_console()
-    config = load_config(*settings)
-    if not config.expert.has_language_model or config.expert.language_model is not None:
-        raise ConfigError(
-            f"expert.kind is {config.expert.kind!r}: to train a language model set it to lm-lstm or "
-            "elmo-lstm, and leave expert.language_model out."
-        )
+    config = _config_of(settings)
     choose_device(config.runtime.device)
     refuse_resuming_nothing(out, resume)
     for path in paths:
@@ -32,7 +31,28 @@ def run_pretraining(paths: Sequence[str], out: Path, settings: Settings, resume:
         for path in paths:
             yield from read_documents(path, config.columns, labeled=False)
 
-    name = ", ".join(paths)
-    found = pretrain(config, texts, name, RunFolder(out), Terminal(console), resume=resume)
+    name, terminal = ", ".join(paths), Terminal(console)
+    if config.expert.kind in ENCODERS:
+        found = adapt(config, texts, name, out, terminal, resume=resume)
+        what, use = "transformer", f"--preset {config.expert.kind} --set expert.model={out}"
+    else:
+        found = pretrain(config, texts, name, RunFolder(out), terminal, resume=resume)
+        what, use = "language model", f"--lm {out}"
     say(console, f"Perplexity on held-out text: {found:.1f}.", "bold")
-    say(console, f"The language model is in {out}: use it with `mein train --lm {out} ...`.")
+    say(console, f"The {what} is in {out}: use it with `mein train {use} ...`.")
+
+
+def _config_of(settings: Settings) -> Config:
+    """The settings; an expert that cannot learn from raw text is lm-lstm, unless --set names another."""
+    preset, file, overrides = settings
+    expert = merged(preset, file, overrides).get("expert")
+    if not isinstance(expert, dict) or expert.get("kind") not in ENCODERS:
+        overrides = {"expert.kind": "lm-lstm", **overrides}
+    config = load_config(preset, file, overrides)
+    is_started = config.expert.language_model is not None
+    if config.expert.kind not in ENCODERS and (not config.expert.has_language_model or is_started):
+        raise ConfigError(
+            f"expert.kind is {config.expert.kind!r}: to train a language model set it to lm-lstm or "
+            "elmo-lstm, and leave expert.language_model out."
+        )
+    return config
