@@ -27,7 +27,7 @@ from mein.cli_reproduce import reproduce
 from mein.cli_serve import serve
 from mein.cli_steps import encode, imitate, label
 from mein.cli_train import pretrain, train
-from mein.cli_use import explain, predict
+from mein.cli_use import explain, export, predict
 from mein.errors import MeinError, telling_of_a_full_gpu
 
 INTERRUPTED = 130  # the exit code of a program that Ctrl-C ended
@@ -135,6 +135,7 @@ app.command()(label)
 app.command()(imitate)
 app.command()(predict)
 app.command()(explain)
+app.command()(export)
 app.add_typer(bench, name="bench")
 app.command()(serve)
 app.command()(data)

@@ -1,4 +1,4 @@
-"""mein predict and mein explain: the commands that use a trained run."""
+"""mein predict, mein explain and mein export: the commands that use a trained run."""
 
 from pathlib import Path
 from typing import Annotated
@@ -58,3 +58,18 @@ def explain(
     from mein.shell.explain import explain_text
 
     explain_text(run, text, (label, against), top, teacher, html, as_json)
+
+
+def export(
+    run: Run,
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="The folder to make.")],
+) -> None:
+    """Write a run's fine-tuned transformer as Hugging Face has it.
+
+    mein export runs/films --out models/films
+
+    The folder is for transformers, and for `mein train --set expert.model=FOLDER` on other labels.
+    """
+    from mein.shell.use import export_run
+
+    export_run(run, out)

@@ -35,7 +35,7 @@ FLOORS = [
     {"judged"},
     {"judge"},
     {"steps"},
-    {"imitate"},
+    {"export", "imitate"},
     {"engines"},
     {"explain", "predict_parts"},
     {"labeller"},

@@ -2,6 +2,7 @@
 
 from mein.hub.features import FrozenFeatures
 from mein.hub.folder import fetch
+from mein.hub.leaving import leave
 from mein.hub.masked import Vocabulary, fetch_masked, load_masked, save_encoder
 from mein.hub.networks import load_transformer
 from mein.hub.tokens import HubTokenizer
@@ -12,6 +13,7 @@ __all__ = [
     "Vocabulary",
     "fetch",
     "fetch_masked",
+    "leave",
     "load_masked",
     "load_transformer",
     "save_encoder",

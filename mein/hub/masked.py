@@ -1,7 +1,5 @@
 """Masked language models: fetched, tried, and left behind as an encoder that everybody can read."""
 
-import json
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,22 +7,19 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from mein.errors import ConfigError, RunError
+from mein.errors import ConfigError
 from mein.experts.masked import MaskedModel
-from mein.files import writing_failed
 from mein.hub.facts import damaged, read_facts
-from mein.hub.folder import Loaded, fetch_as, load_network, load_tokenizer, sync, without
+from mein.hub.folder import Loaded, fetch_as, load_network, load_tokenizer, without
+from mein.hub.leaving import leave
 from mein.hub.library import LOADING_PROBLEMS, reason, transformers_quietly
 from mein.hub.networks import TOLERANCE, as_expert, load_masked_network
 from mein.hub.sizes import embeddings_of
-from mein.hub.source import CONFIG, POOLING
 
 REMEDY = "choose an encoder such as BERT or RoBERTa, or train without `mein pretrain`"
-TEMPORARY = ".encoder"  # where its files lie until all are written
 
 
 @dataclass(frozen=True)
@@ -69,43 +64,17 @@ def load_masked(folder: Path, seed: int) -> tuple[MaskedModel, Vocabulary]:
 
 
 def save_encoder(model: MaskedModel, fetched: Path, folder: Path) -> None:
-    """Leave the model's encoder in a folder as transformers does, with the tokenizer of the `fetched` one.
+    """Leave the model's encoder in a folder, with the tokenizer of the `fetched` one.
 
-    Its config.json comes last: without it nobody takes the folder for a model. The layer that pools for a
-    classifier, where there was one, comes with it as it was: a masked language model has none.
+    The layer that pools for a classifier, where there was one, comes with it as it was: a masked language
+    model has none.
     """
     prefix = f"{model.network.base_model_prefix}."
     pooling: dict[str, Tensor] = {}
     for path in fetched.glob("*.safetensors"):
         layer = _pooling_layer(load_file(path))
         pooling |= {name.removeprefix(prefix): value for name, value in layer.items()}
-    weights = model.encoder.state_dict() | pooling
-    temporary = folder / TEMPORARY
-    shutil.rmtree(temporary, ignore_errors=True)  # a kill may have left one
-    try:
-        (temporary / POOLING).parent.mkdir(parents=True)
-        with transformers_quietly():
-            load_tokenizer(fetched, str(fetched)).save_pretrained(temporary)
-            model.encoder.save_pretrained(temporary, state_dict=weights)  # type: ignore[operator]
-        text = json.dumps({"pooling_mode": read_facts(fetched).pooling}, indent=2)
-        (temporary / POOLING).write_text(text + "\n", encoding="utf-8")
-        sync(temporary)
-        _move(temporary, folder)
-    except OSError as problem:
-        raise writing_failed(folder, problem) from problem
-    except SafetensorError as problem:
-        raise RunError(f"Cannot write {folder}: {reason(problem)}; free some space there.") from problem
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _move(temporary: Path, folder: Path) -> None:
-    """All files of one folder to the other, config.json last."""
-    files = [path for path in temporary.rglob("*") if path.is_file()]
-    for path in sorted(files, key=lambda path: path == temporary / CONFIG):
-        target = folder / path.relative_to(temporary)
-        target.parent.mkdir(exist_ok=True)
-        path.replace(target)
+    leave(model.encoder, model.encoder.state_dict() | pooling, fetched, folder)
 
 
 def _pooling_layer(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:

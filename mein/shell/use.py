@@ -1,4 +1,4 @@
-"""mein evaluate, mein predict."""
+"""mein evaluate, mein predict, mein export."""
 
 import json
 from dataclasses import replace
@@ -9,6 +9,7 @@ from mein.data.readers import ColumnsConfig, read_documents
 from mein.data.teacher import Teacher, TeacherTable
 from mein.errors import RunError
 from mein.evaluation.table import compare, headline, render
+from mein.export import export_transformer
 from mein.judge import as_plain, log_probs_of_all
 from mein.model import load_model, read_config, read_labels
 from mein.predict import Wanted, predict_file
@@ -52,6 +53,12 @@ def predict_documents(
     wanted = replace(wanted, text_column=_columns(model.config.columns, wanted.text_column, None).text)
     count = predict_file(model, documents, out, wanted, Terminal(console), resume=resume)
     say(console, f"Labelled {count:,} documents in {out}.")
+
+
+def export_run(path: Path, out: Path) -> None:
+    """Write a run's transformer for everybody, and say how to use it."""
+    export_transformer(path, out)
+    say(open_console(), f"Wrote {out}: use it with transformers, or with `--set expert.model={out}`.")
 
 
 def teacher_of(path: Path, file: str | None) -> Teacher | None:

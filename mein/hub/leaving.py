@@ -1,0 +1,51 @@
+"""A network left in a folder as transformers leaves it, for everybody's programs and for `expert.model`."""
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from safetensors import SafetensorError
+from torch import Tensor, nn
+
+from mein.errors import RunError
+from mein.files import writing_failed
+from mein.hub.facts import read_facts
+from mein.hub.folder import load_tokenizer, sync
+from mein.hub.library import reason, transformers_quietly
+from mein.hub.source import CONFIG, POOLING
+
+TEMPORARY = ".leaving"  # where its files lie until all are written
+
+
+def leave(network: nn.Module, weights: Mapping[str, Tensor], fetched: Path, folder: Path) -> None:
+    """Leave a network with these weights in a folder, with tokenizer and pooling of the `fetched` one.
+
+    Its config.json comes last: without it nobody takes the folder for a model.
+    """
+    temporary = folder / TEMPORARY
+    shutil.rmtree(temporary, ignore_errors=True)  # a kill may have left one
+    try:
+        (temporary / POOLING).parent.mkdir(parents=True)
+        with transformers_quietly():
+            load_tokenizer(fetched, str(fetched)).save_pretrained(temporary)
+            network.save_pretrained(temporary, state_dict=dict(weights))  # type: ignore[operator]
+        text = json.dumps({"pooling_mode": read_facts(fetched).pooling}, indent=2)
+        (temporary / POOLING).write_text(text + "\n", encoding="utf-8")
+        sync(temporary)
+        _move(temporary, folder)
+    except OSError as problem:
+        raise writing_failed(folder, problem) from problem
+    except SafetensorError as problem:
+        raise RunError(f"Cannot write {folder}: {reason(problem)}; free some space there.") from problem
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _move(temporary: Path, folder: Path) -> None:
+    """All files of one folder to the other, config.json last."""
+    files = [path for path in temporary.rglob("*") if path.is_file()]
+    for path in sorted(files, key=lambda path: path == temporary / CONFIG):
+        target = folder / path.relative_to(temporary)
+        target.parent.mkdir(exist_ok=True)
+        path.replace(target)

@@ -1,0 +1,74 @@
+"""A transformer of a run as a folder of Hugging Face: it says the same there, and can go on from there."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from mein.hub.library import transformers_quietly
+from mein.model import load_variant, read_config
+from mein.training.checkpoint import load_tensors
+from mein.training.folder import RunFolder
+from tests import hub_models, tiny
+from tests.shell import mein, refuses
+
+TEXTS = ["the film was very good .", "a plot so dull and long !", "not great , not bad"]
+SETTINGS: dict[str, Any] = {
+    "expert__kind": "transformer",
+    "words__max_length": 12,
+    "expert_training__learning_rate": 1e-3,
+}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run whose expert is a tiny transformer; its documents' words are not the model's."""
+    pytest.importorskip("transformers", reason="the extra mein[transformers] is not installed")
+    folder = tmp_path_factory.mktemp("export")
+    model = hub_models.build("Bert", folder / "bert", classes=None)
+    tiny.run(folder / "run", **SETTINGS, expert__model=str(model))
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def exported(run: Path) -> Path:
+    out = run.parent / "models/exported"
+    answer = mein("export", run, "--out", out)
+    assert answer.code == 0, answer
+    assert f"--set expert.model={out}" in answer.out.replace("\n", "")
+    return out
+
+
+def test_transformers_says_what_the_expert_says(run: Path, exported: Path) -> None:
+    with transformers_quietly() as transformers, torch.no_grad():
+        network = transformers.AutoModelForSequenceClassification.from_pretrained(exported).eval()
+        tokenizer = transformers.AutoTokenizer.from_pretrained(exported)
+        found = network(**tokenizer(TEXTS, padding=True, return_tensors="pt")).logits
+    folder = RunFolder(run)
+    model = load_variant(folder, read_config(folder), "expert", torch.device("cpu"))
+    np.testing.assert_allclose(found.numpy(), model.expert_logits(model.encode(TEXTS)), atol=1e-5)
+    names = [str(label) for label in model.labels.classes]
+    assert network.config.id2label == dict(enumerate(names))
+    assert network.config.label2id == {name: number for number, name in enumerate(names)}
+
+
+def test_another_run_goes_on_from_there_head_included(run: Path, exported: Path, tmp_path: Path) -> None:
+    tiny.run(tmp_path / "next", **SETTINGS, expert__model=str(exported), expert_training__epochs=0)
+    before, after = (load_tensors(path / "expert.safetensors")[0] for path in (run, tmp_path / "next"))
+    assert all(torch.equal(before[name], value) for name, value in after.items())
+
+
+def test_nothing_is_written_over(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "kept.txt").write_text("mine", encoding="utf-8")
+    refuses(f"{tmp_path} is there and not empty: choose another --out.", "export", run, "--out", tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["kept.txt"]
+
+
+def test_other_experts_are_refused(tmp_path: Path) -> None:
+    tiny.run(tmp_path / "lstm")
+    run, out = tmp_path / "lstm", tmp_path / "x"
+    sentence = f"The expert of {run} is 'lstm', which Hugging Face does not know: export a run of --preset .*"
+    refuses(sentence, "export", run, "--out", out)
+    assert not out.exists()
