@@ -37,9 +37,10 @@ from mein.lexicon import LEXICON, LEXICON_OF_TRAIN
 from mein.model import load_model, load_variant, read_config
 from mein.progress import Silence
 from mein.shell.reproduce import Request, reproduce, write_pages
+from mein.text.store import Store
 from mein.training.checkpoint import load_tensors
 from mein.training.folder import RunFolder
-from tests import tiny
+from tests import hub_models, tiny
 
 FEWER = "imn-w1234-u30"
 OWN = {"fine_tuning.epochs": 1, "pretraining.epochs": 2, "imitator_training.reads_labeled": False}
@@ -227,6 +228,31 @@ def test_a_second_run_computes_nothing(experiment: Experiment, lines: list[dict[
     run_column(experiment, [Cell("toy", "lm-lstm", "imn", 0)])
     assert {path: path.stat().st_mtime_ns for path in experiment.work.rglob("*.safetensors")} == before
     assert {cell_of(line) for line in read_lines(experiment.results)} == done
+
+
+def test_a_transformer_has_a_row_by_its_own_tokens_which_a_page_shows_once_it_has_results(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("transformers", reason="the extra mein[transformers] is not installed")
+    model = hub_models.build("Bert", tmp_path / "bert", classes=None)
+    put_data(tmp_path / "data/toy")
+    settings = SETTINGS | {"expert.model": str(model), "words.max_length": 12}
+    settings |= {"expert_training.learning_rate": 1e-3}
+    own = replace(elsewhere(tmp_path), settings=settings)
+    reproduce(request(own, experts=("transformer",), settings=settings), jobs=1)
+    lines = read_lines(own.results)
+    assert {line["variant"] for line in lines} == set(VARIANTS)
+    work = own.work / "toy"
+    assert sorted(path.name for path in work.iterdir()) == ["text-transformer", "transformer"]
+    weights = {path.stat().st_ino for path in work.rglob("hub/model.safetensors")}
+    assert len(weights) == 1  # fetched once, and linked
+    tokens = Store.open(work / "text-transformer/encoded/train").words(0)
+    assert tokens.values.max() < len(hub_models.word_pieces())
+    rows = {row.split(" | ")[0] for row in tables.results_page(lines).splitlines()}
+    assert "| transformer" in rows
+    assert "| transformer" not in tables.results_page([made_up("lstm", "plain", 0, 100)])
+    with pytest.raises(ConfigError, match=r"'transformer' but expert\.model is not set"):
+        reproduce(request(elsewhere(tmp_path / "no-model"), experts=("transformer",)), jobs=1)
 
 
 def test_missing_cells_are_those_without_a_line(lines: list[dict[str, Any]]) -> None:

@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from mein.building import HUB
 from mein.config import Config
 from mein.data.corpus import Corpus
 from mein.files import link_or_copy
@@ -18,8 +19,9 @@ Shared = Literal["text", "expert", "imitators"]
 def branch(source: RunFolder, target: RunFolder, config: Config, corpus: Corpus, shared: Shared) -> None:
     """Make `target` a run of its own settings that has what `source` has up to and with `shared`.
 
-    text: vocabularies and encoded documents; expert: also the expert and its word on unlabelled text;
-    imitators: also these, less their offset where the new settings do not centre evidence.
+    text: vocabularies, encoded documents, and what a transformer started from; expert: also the expert and
+    its word on unlabelled text; imitators: also these, less their offset where the new settings do not
+    centre evidence.
     """
     with target.held():
         share(source, target, config, corpus, shared)
@@ -32,6 +34,8 @@ def share(source: RunFolder, target: RunFolder, config: Config, corpus: Corpus, 
         is_word = f".{EXPERT_COLUMN}." in path.name or path.name == LABELS
         if shared != "text" or not is_word:
             link_or_copy(path, target / str(path.relative_to(source.path)))
+    for path in sorted(path for path in (source / HUB).rglob("*") if path.is_file()):
+        link_or_copy(path, target / str(path.relative_to(source.path)))
     for name in [*TEXT, *(["expert.safetensors"] if shared != "text" else [])]:
         link_or_copy(source / name, target / name)
     if shared == "imitators" and not (target / "imitators.safetensors").exists():

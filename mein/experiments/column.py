@@ -25,7 +25,7 @@ def run_column(experiment: Experiment, cells: list[Cell]) -> None:
     with under_work(), telling_of_a_full_gpu():
         corpus = experiment.corpus(first.dataset, first.seed)
         work = experiment.work / experiment.place(first.dataset, first.seed)
-        text = encoded_text(experiment, first.dataset, work, corpus)
+        text = encoded_text(experiment, first, work, corpus)
         config = expert_config(experiment, first, work, text, corpus)
         shared = shared_seconds(config, text)
         main = RunFolder(work / first.expert / f"seed-{first.seed}" / MAIN)

@@ -9,7 +9,7 @@ from mein.data.benchmarks import BENCHMARKS
 from mein.data.corpus import Corpus, corpus_of_files, source_of_lists
 from mein.data.readers import ColumnsConfig
 from mein.errors import InputError
-from mein.experiments.cells import CHOSEN, CHOSEN_FOR, CHOSEN_ON, EXPERTS, MAIN_RUN
+from mein.experiments.cells import CHOSEN, CHOSEN_FOR, CHOSEN_ON, EXPERTS, MAIN_RUN, OURS
 from mein.experiments.settings import digest_of
 from mein.labeled import read_labeled
 from mein.progress import Reporter
@@ -83,7 +83,7 @@ class Experiment:
     def config(self, dataset: str, expert: str, seed: int, **named: Any) -> Config:
         """The settings of an expert's main run."""
         chosen = self._chosen(dataset, expert) | self.settings
-        own = MAIN_RUN | EXPERTS[expert] | {"seed": seed} | named
+        own = MAIN_RUN | (EXPERTS | OURS)[expert] | {"seed": seed} | named
         return load_config(self.preset, overrides=chosen | own)
 
     def _chosen(self, dataset: str, expert: str | None = None) -> dict[str, Any]:

@@ -4,8 +4,8 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from mein.experiments.cells import EXPERTS, WINDOW_SETS
-from mein.experiments.lines import Line, of_the_same_seeds
+from mein.experiments.cells import WINDOW_SETS
+from mein.experiments.lines import Line, experts_of, of_the_same_seeds
 from mein.experiments.published import MORE_DATA
 from mein.report.svg import Figure, Scale, tick_text, ticks
 
@@ -21,7 +21,7 @@ Curve = list[tuple[float, float]]  # x, error in %
 def more_data_figure(dataset: str, lines: Sequence[Line]) -> str | None:
     """Error against unlabelled documents, on a log scale, beside the paper's curve; none without results."""
     curves: dict[str, Curve] = {}
-    for expert in EXPERTS:
+    for expert in experts_of(lines):
         found = [line for line in lines if line["expert"] == expert and line["unlabeled"] is not None]
         curves[f"{expert} + IMN"] = _means([(line["unlabeled"], line["test_error"]) for line in found])
     if not any(curves.values()):
@@ -38,7 +38,7 @@ def windows_figure(dataset: str, lines: Sequence[Line]) -> str | None:
     """Error by set of windows for each expert; none without results."""
     names = list(WINDOW_SETS)
     curves: dict[str, Curve] = {}
-    for expert in EXPERTS:
+    for expert in experts_of(lines):
         points = [
             (float(names.index(name)), line["test_error"])
             for line in of_the_same_seeds(lines)

@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from mein.errors import InputError
-from mein.experiments.cells import Cell
+from mein.experiments.cells import EXPERTS, OURS, Cell
 from mein.files import writing_failed
 
 Line = dict[str, Any]
@@ -44,6 +44,12 @@ def line_of(cell: Cell, figures: dict[str, Any], correct: np.ndarray) -> Line:
         "documents": len(correct),
         "wrong": base64.b64encode(np.packbits(~correct).tobytes()).decode("ascii"),
     }
+
+
+def experts_of(lines: Sequence[Line]) -> list[str]:
+    """The paper's rows, and those of ours that have results."""
+    found = {line["expert"] for line in lines}
+    return [*EXPERTS, *(expert for expert in OURS if expert in found)]
 
 
 def correct_of(line: Line) -> np.ndarray:

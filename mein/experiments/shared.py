@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from mein.building import words_of_language_model
+from mein.building import open_reader, words_of_language_model
 from mein.config import Config
 from mein.data.corpus import Corpus
 from mein.errors import InputError, RunError
@@ -39,15 +39,19 @@ def under_work() -> Iterator[None]:
         raise type(problem)(str(problem).replace("--out", "--work")) from problem
 
 
-def encoded_text(experiment: Experiment, dataset: str, work: Path, corpus: Corpus) -> RunFolder:
-    """The encoded text that all runs on a data set share."""
-    folder = RunFolder(work / "text")
-    config = experiment.shared_config(dataset, OF_TEXT, seed=0)
+def encoded_text(experiment: Experiment, cell: Cell, work: Path, corpus: Corpus) -> RunFolder:
+    """The encoded text that all runs on a data set share; one whose expert has its own words has its own."""
+    main = experiment.config(cell.dataset, cell.expert, cell.seed)
+    folder = RunFolder(work / ("text" if main.expert.reads_words else f"text-{cell.expert}"))
+    own = {} if main.expert.reads_words else {"expert.model": main.expert.model}
+    config = experiment.shared_config(cell.dataset, OF_TEXT, seed=0, **own)
     with folder.held(waits=True):
         folder.claim(identity_of(config, corpus), resume=(folder / "config.json").exists())
         _refuse_other_files(folder, corpus)
+        labeled = read_labeled(config, corpus)
+        reader = open_reader(main, folder, labeled.labels.classes, choose_device(config.runtime.device))
         with timed(folder, "encoding"):
-            counts = prepare(config, corpus, read_labeled(config, corpus), folder, experiment.reporter)
+            counts = prepare(config, corpus, labeled, folder, experiment.reporter, reader)
     if counts.get("unlabeled", 0) == 0:
         raise InputError(
             f"{corpus.names['unlabeled']} holds no document that imitators can learn from: "
@@ -79,7 +83,7 @@ def cells_that_fit(experiment: Experiment, cells: Sequence[Cell]) -> list[Cell]:
             places.setdefault(experiment.place(cell.dataset, cell.seed), []).append(cell)
     for place, own in places.items():
         corpus = experiment.corpus(own[0].dataset, own[0].seed)
-        text = encoded_text(experiment, own[0].dataset, experiment.work / place, corpus)
+        text = encoded_text(experiment, own[0], experiment.work / place, corpus)
         most = int(text.read_json("prepared.json")["unlabeled"])
         too_many = sorted({n for cell in own if (n := cell.unlabeled or 0) * LEARNED > most})
         fitting += [cell for cell in own if cell.unlabeled not in too_many]

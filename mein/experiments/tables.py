@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from mein.evaluation.significance import paired_bootstrap
-from mein.experiments.cells import AMOUNTS, EXPERTS, VARIANTS, WINDOW_SETS, WINDOWS
-from mein.experiments.lines import Line, cell_of, correct_of, of_the_same_seeds
+from mein.experiments.cells import AMOUNTS, VARIANTS, WINDOW_SETS, WINDOWS
+from mein.experiments.lines import Line, cell_of, correct_of, experts_of, of_the_same_seeds
 from mein.experiments.published import MORE_DATA, REMOVED_WINDOWS, RESULTS
 
 TITLES = {
@@ -58,8 +58,8 @@ def results_page(lines: Sequence[Line]) -> str:
 
 def _results(dataset: str, lines: Sequence[Line]) -> str:
     """Experts by variants."""
-    rows, empty = [], 0
-    for expert in EXPERTS:
+    rows, empty, experts = [], 0, experts_of(lines)
+    for expert in experts:
         cells = []
         for variant in VARIANTS:
             found = _select(lines, expert=expert, variant=variant, windows=list(WINDOWS), unlabeled=None)
@@ -67,16 +67,16 @@ def _results(dataset: str, lines: Sequence[Line]) -> str:
             star = "\\*" if found and variant.startswith("imn") and _is_starred(lines, found) else ""
             cells.append(_shown(found, RESULTS.get(expert, {}).get(variant, {}).get(dataset)) + star)
         rows.append([expert, *cells])
-    if empty == len(EXPERTS) * len(VARIANTS):
+    if empty == len(experts) * len(VARIANTS):
         return ""
     table = _table(["expert", *(TITLES[variant] for variant in VARIANTS)], rows)
-    remarks = [f"{empty} of {len(EXPERTS) * len(VARIANTS)} cells are empty.", *_mixed_settings(lines)]
+    remarks = [f"{empty} of {len(experts) * len(VARIANTS)} cells are empty.", *_mixed_settings(lines)]
     return f"### Table of results\n\n{table}\n\n{' '.join(remarks)}"
 
 
 def _mixed_settings(lines: Sequence[Line]) -> Iterator[str]:
     """A sentence for each expert whose results are not of one kind."""
-    for expert in EXPERTS:
+    for expert in experts_of(lines):
         digests = sorted({line["settings"] for line in _select(lines, expert=expert)})
         if len(digests) > 1:
             yield f"**Results of {expert} come from different settings** ({', '.join(digests)})."
@@ -84,7 +84,7 @@ def _mixed_settings(lines: Sequence[Line]) -> Iterator[str]:
 
 def _windows(dataset: str, lines: Sequence[Line]) -> str:
     """Sets of windows by experts."""
-    experts = [e for e in EXPERTS if _select(lines, expert=e, variant="imn", windows=[1], unlabeled=None)]
+    experts = [e for e in experts_of(lines) if _select(lines, expert=e, windows=[1], unlabeled=None)]
     if not experts:
         return ""
     rows = []
@@ -101,7 +101,7 @@ def _windows(dataset: str, lines: Sequence[Line]) -> str:
 
 def _more_data(dataset: str, lines: Sequence[Line]) -> str:
     """The error by the amount of unlabelled text."""
-    experts = [e for e in EXPERTS if any(_select(lines, expert=e, unlabeled=amount) for amount in AMOUNTS)]
+    experts = [e for e in experts_of(lines) if any(_select(lines, expert=e, unlabeled=n) for n in AMOUNTS)]
     if not experts:
         return ""
     rows = []
@@ -123,7 +123,7 @@ def _provenance(lines: Sequence[Line]) -> str:
     )
     shared = [
         f"{expert} {max(seconds) / 60:.1f}"
-        for expert in EXPERTS
+        for expert in experts_of(lines)
         if (seconds := [s for line in _select(lines, expert=expert) if (s := line["shared_seconds"])])
     ]
     if shared:

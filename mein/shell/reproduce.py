@@ -14,7 +14,7 @@ from typing import Any
 from rich.console import Console
 
 from mein.errors import ConfigError, MeinError, RunError
-from mein.experiments.cells import EXPERTS, MAIN, Cell, more_data, results, windows
+from mein.experiments.cells import EXPERTS, MAIN, OURS, Cell, more_data, results, windows
 from mein.experiments.column import run_column
 from mein.experiments.experiment import Experiment
 from mein.experiments.figures import more_data_figure, windows_figure
@@ -143,8 +143,8 @@ def _columns(request: Request, experiment: Experiment) -> list[list[Cell]]:
     if request.grid not in GRIDS:
         raise ConfigError(f"Unknown grid {request.grid!r}: choose one of {', '.join(GRIDS)}.")
     for expert in request.experts:
-        if expert not in EXPERTS:
-            raise ConfigError(f"Unknown expert {expert!r}: choose among {', '.join(EXPERTS)}.")
+        if expert not in EXPERTS | OURS:
+            raise ConfigError(f"Unknown expert {expert!r}: choose among {', '.join(EXPERTS | OURS)}.")
     done = read_lines(request.results)
     _refuse_other_settings(request, experiment, done)
     grids = (GRIDS[request.grid](name, request.experts, request.seeds) for name in request.datasets)
