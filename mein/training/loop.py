@@ -40,8 +40,7 @@ class OptimizationConfig(Settings):
     falls_to_zero: bool = False
     """Whether the learning rate also falls linearly to zero at the last epoch's end."""
     clip: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] | None = 5.0
-    """Largest norm of the gradient over all parameters; a step whose norm is not finite is left out. None
-    does neither."""
+    """Largest norm of the gradient; a step that has no finite one is left out. None does neither."""
     averaging: float = Field(default=0.0, ge=0.0, lt=1.0)
     """Each epoch is judged, and kept, by a running mean of the weights, which keeps this share of itself
     at a step: 0.999 averages over some thousand steps; 0 takes the weights as they are."""

@@ -66,8 +66,7 @@ class PretrainingConfig(OptimizationConfig):
     falls_to_zero: bool = True
     """Whether the learning rate also falls linearly to zero at the last epoch's end."""
     clip: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] | None = 1.0
-    """Largest norm of the gradient over all parameters; a step whose norm is not finite is left out. None
-    does neither."""
+    """Largest norm of the gradient; a step that has no finite one is left out. None does neither."""
 
 
 def train_language_model(

@@ -59,8 +59,7 @@ class ImitationConfig(OptimizationConfig):
     falls_to_zero: bool = True
     """Whether the learning rate also falls linearly to zero at the last epoch's end."""
     clip: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] | None = None
-    """Largest norm of the gradient over all parameters; a step whose norm is not finite is left out. None
-    does neither."""
+    """Largest norm of the gradient; a step that has no finite one is left out. None does neither."""
     batch_tokens: Annotated[int, Field(ge=1)] | None = None
     """Pieces in a batch; none: up to 8,192 so that an epoch has 500 steps, and for more text up to 65,536 so
     that it has 200; above 8,192 the learning rate is raised with it, by the square root."""
