@@ -17,6 +17,7 @@ from mein.data.corpus import Source
 from mein.errors import ConfigError, RunError
 from mein.experts.config import LARGEST_TRANSFORMER_RATE
 from mein.hub import HubTokenizer, fetch_masked, load_masked, save_encoder
+from mein.hub.source import CONFIG, WEIGHTS
 from mein.inference import choose_device
 from mein.prepare import prepare_raw
 from mein.progress import Reporter, Silence
@@ -39,26 +40,34 @@ def adapt(
         identity = config.model_dump(mode="json", exclude={"runtime"})
         with ranks.first_goes_ahead():
             folder.claim({"config": identity, "data": {"text": name}}, resume)
-            _fetch(config, folder)
-            tokenizer = HubTokenizer(folder / HUB, config.words.max_length, reads_on=True)
+            tokenizer = _fetched_tokenizer(config, folder)
             prepare_raw(config, source, folder, reporter, tokenizer)
-        if not ranks.exists(folder / "done"):
+        if ranks.exists(folder / "done"):
+            _refuse_loss(out)
+        else:
             runtime = Runtime(folder, reporter, config.runtime.checkpoint_seconds)
             _read_on(config, tokenizer.max_length, out, runtime, choose_device(config.runtime.device))
         folder.drop(f"{STAGE}.checkpoint.safetensors")
         return min(float(line["perplexity"]) for line in folder.metrics(STAGE))
 
 
-def _fetch(config: Config, folder: RunFolder) -> None:
+def _fetched_tokenizer(config: Config, folder: RunFolder) -> HubTokenizer:
     """Bring the model into the folder; one that is refused does not take the folder."""
-    if (folder / HUB).exists():
-        return
-    assert config.expert.model is not None
     try:
-        fetch_masked(config.expert.model, folder / HUB)
+        if not (folder / HUB).exists():
+            assert config.expert.model is not None
+            fetch_masked(config.expert.model, folder / HUB)
+        return HubTokenizer(folder / HUB, config.words.max_length, reads_on=True)
     except ConfigError:
-        folder.drop("config.json")
+        if not (folder / "prepared.json").exists():
+            folder.drop("config.json")
         raise
+
+
+def _refuse_loss(out: Path) -> None:
+    """Refuse a finished folder that has lost its model."""
+    if not (out / CONFIG).is_file() or not any((out / name).is_file() for name in WEIGHTS):
+        raise RunError(f"{out} was finished, but its model is gone: restore it, or choose another --out.")
 
 
 def _read_on(config: Config, longest: int | None, out: Path, runtime: Runtime, device: torch.device) -> None:

@@ -6,6 +6,7 @@ from mein.artefacts import restore
 from mein.building import HUB
 from mein.errors import ConfigError, RunError
 from mein.hub import leave, load_transformer
+from mein.hub.leaving import TEMPORARY
 from mein.steps import FinishedRun
 
 
@@ -18,8 +19,8 @@ def export_transformer(path: Path, out: Path) -> None:
             f"The expert of {path} is {kind!r}, which Hugging Face does not know: "
             "export a run of --preset transformer."
         )
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise RunError(f"{out} is there and not empty: choose another --out.")
+    if out.exists() and (not out.is_dir() or {path.name for path in out.iterdir()} - {TEMPORARY}):
+        raise RunError(f"{out} is there and no empty folder: empty it, or choose another --out.")
     classes = [str(label) for label in run.labels.classes]
     expert = load_transformer(run.folder / HUB, len(classes), run.config.seed)
     restore(run.folder, "expert", expert)

@@ -386,11 +386,26 @@ def test_a_strangers_folder_is_left_alone(tmp_path: Path, source: Path, text: Pa
     assert not (source / "pretraining").exists()
 
 
+def test_a_finished_folder_that_lost_its_model_is_refused(tmp_path: Path, bert: Path, adapted: Path) -> None:
+    for name in ("config.json", "model.safetensors"):
+        out = shutil.copytree(adapted, tmp_path / name)
+        (out / name).unlink()
+        with pytest.raises(RunError, match=f"^{out} was finished, but its model is gone: restore it"):
+            read_on(out, bert)
+
+
+def test_settings_that_a_tokenizer_refuses_do_not_take_the_folder(tmp_path: Path, bert: Path) -> None:
+    with pytest.raises(ConfigError, match="leaves no room beside 2 special tokens"):
+        read_on(tmp_path / "out", bert, words__max_length=2)
+    assert not (tmp_path / "out/pretraining/config.json").exists()
+
+
 def test_too_little_text_is_refused(tmp_path: Path, bert: Path) -> None:
     config = tiny.config(**{**SETTINGS, "expert__model": str(bert)})
-    sentence = "^There is too little text to hide tokens of: give more than a document or two.$"
-    for texts in (["zyx", "zyx"], [" ".join(TEXTS)]):  # nothing to tell; nothing to learn from
-        with pytest.raises(InputError, match=sentence):
+    sentence = r"^Of {} passages to learn from and {} held out there is no token to hide: give more .*\.$"
+    # nothing to tell; nothing to learn from
+    for texts, told in ((["zyx", "zyx"], (1, 1)), ([" ".join(TEXTS)], (0, r"\d+"))):
+        with pytest.raises(InputError, match=sentence.format(*told)):
             adapt(config, source_of_lists(texts), "the text", tmp_path / texts[0][:3], Silence())
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from mein.hub.leaving import TEMPORARY
 from mein.hub.library import transformers_quietly
 from mein.model import load_variant, read_config
 from mein.training.checkpoint import load_tensors
@@ -54,6 +55,31 @@ def test_transformers_says_what_the_expert_says(run: Path, exported: Path) -> No
     assert network.config.label2id == {name: number for number, name in enumerate(names)}
 
 
+def test_a_text_that_is_too_long_for_the_network_is_cut_where_asked(run: Path, exported: Path) -> None:
+    text = " ".join(TEXTS * 10)
+    with transformers_quietly() as transformers:
+        classify = transformers.pipeline("text-classification", str(exported))
+        (said,) = classify(text, truncation=True, max_length=SETTINGS["words__max_length"])
+        assert classify(text, truncation=True)  # as much as the network can read
+    folder = RunFolder(run)
+    model = load_variant(folder, read_config(folder), "expert", torch.device("cpu"))
+    z = model.expert_logits(model.encode([text]))[0]
+    p = np.exp(z - z.max()) / np.exp(z - z.max()).sum()
+    assert said == {"label": str(model.labels.classes[p.argmax()]), "score": pytest.approx(p.max(), abs=1e-5)}
+
+
+def test_a_killed_export_can_be_repeated(run: Path, exported: Path, tmp_path: Path) -> None:
+    (tmp_path / "x" / TEMPORARY).mkdir(parents=True)
+    assert mein("export", run, "--out", tmp_path / "x").code == 0
+    assert {path.name for path in (tmp_path / "x").iterdir()} == {path.name for path in exported.iterdir()}
+    assert len({path.stat().st_mode for path in (tmp_path / "x").iterdir() if path.is_file()}) == 1
+
+
+def test_a_folder_of_hugging_face_is_no_run(exported: Path, tmp_path: Path) -> None:
+    sentence = f"{exported / 'config.json'} was written by another program, or is damaged: give the folder .*"
+    refuses(sentence, "export", exported, "--out", tmp_path / "x")
+
+
 def test_another_run_goes_on_from_there_head_included(run: Path, exported: Path, tmp_path: Path) -> None:
     tiny.run(tmp_path / "next", **SETTINGS, expert__model=str(exported), expert_training__epochs=0)
     before, after = (load_tensors(path / "expert.safetensors")[0] for path in (run, tmp_path / "next"))
@@ -62,7 +88,8 @@ def test_another_run_goes_on_from_there_head_included(run: Path, exported: Path,
 
 def test_nothing_is_written_over(run: Path, tmp_path: Path) -> None:
     (tmp_path / "kept.txt").write_text("mine", encoding="utf-8")
-    refuses(f"{tmp_path} is there and not empty: choose another --out.", "export", run, "--out", tmp_path)
+    sentence = f"{tmp_path} is there and no empty folder: empty it, or choose another --out."
+    refuses(sentence, "export", run, "--out", tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["kept.txt"]
 
 

@@ -205,11 +205,11 @@ def test_the_loss_is_told_the_number_of_the_step_and_the_plan_that_of_the_epoch(
 
 
 class Overflow(torch.autograd.Function):
-    """A loss that can be told, and whose gradient cannot."""
+    """A loss that cannot be told, nor its gradient."""
 
     @staticmethod
     def forward(ctx: Any, weights: Tensor) -> Tensor:
-        return weights.sum()
+        return weights.sum() * math.nan
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
@@ -241,6 +241,12 @@ def test_a_step_without_a_finite_gradient_is_left_out_and_told(tmp_path: Path) -
     weights, said = overflowing(tmp_path, at=[1, 3, 4])
     assert weights == [[pytest.approx(w, abs=1e-5)] * 2 for w in (0, -1, -1, -2, -2, -2, -3)]
     assert said == [f"  {left_out} of 3 steps left out: no finite gradient" for left_out in (1, 2)]
+    lines = RunFolder(tmp_path).metrics("toy")
+    assert [line.get("left_out") for line in lines] == [None, 1, 2]
+    assert [line["loss"] for line in lines[1:]] == [
+        pytest.approx(-2 / 3),
+        pytest.approx(-4),
+    ]  # (2*0 + 1*-2) / 3
 
 
 def test_a_gradient_that_is_not_clipped_is_taken_at_its_word(tmp_path: Path) -> None:

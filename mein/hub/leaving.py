@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError
 from torch import Tensor, nn
@@ -28,7 +29,7 @@ def leave(network: nn.Module, weights: Mapping[str, Tensor], fetched: Path, fold
     try:
         (temporary / POOLING).parent.mkdir(parents=True)
         with transformers_quietly():
-            load_tokenizer(fetched, str(fetched)).save_pretrained(temporary)
+            _tokenizer(fetched).save_pretrained(temporary)
             network.save_pretrained(temporary, state_dict=dict(weights))  # type: ignore[operator]
         text = json.dumps({"pooling_mode": read_facts(fetched).pooling}, indent=2)
         (temporary / POOLING).write_text(text + "\n", encoding="utf-8")
@@ -42,10 +43,20 @@ def leave(network: nn.Module, weights: Mapping[str, Tensor], fetched: Path, fold
         shutil.rmtree(temporary, ignore_errors=True)
 
 
+def _tokenizer(fetched: Path) -> Any:
+    """The fetched tokenizer, which is told how much the network can read."""
+    tokenizer, longest = load_tokenizer(fetched, str(fetched)), read_facts(fetched).longest
+    if longest is not None:
+        tokenizer.model_max_length = longest
+    return tokenizer
+
+
 def _move(temporary: Path, folder: Path) -> None:
-    """All files of one folder to the other, config.json last."""
+    """All files of one folder to the other, config.json last; weights as readable as the others."""
     files = [path for path in temporary.rglob("*") if path.is_file()]
+    mode = (temporary / CONFIG).stat().st_mode
     for path in sorted(files, key=lambda path: path == temporary / CONFIG):
+        path.chmod(mode)
         target = folder / path.relative_to(temporary)
         target.parent.mkdir(exist_ok=True)
         path.replace(target)

@@ -98,7 +98,12 @@ class RunFolder:
                 f"{self.path} is not a run of mein: {name} is missing; give the folder that "
                 "`mein train --out` wrote."
             ) from problem
-        except (OSError, ValueError, KeyError, AttributeError, TypeError) as problem:
+        except KeyError as problem:
+            raise RunError(
+                f"{path} was written by another program, or is damaged: give the folder that "
+                "`mein train --out` wrote."
+            ) from problem
+        except (OSError, ValueError, AttributeError, TypeError) as problem:
             raise RunError(f"{path} is damaged: restore it from a copy.") from problem
         check_version(path, version)
         assert isinstance(content, dict)

@@ -146,27 +146,31 @@ class Losses:
 
     def __init__(self, standing: Standing) -> None:
         self.standing = standing
-        self.pending: list[Tensor] = []  # of a step each: the sum over its documents, 1 if it was left out
+        self.pending: list[tuple[int, Tensor]] = []  # of a step: its documents; their mean, 1 if left out
         self.settled = -math.inf
         self.shown = ""
 
     def add(self, loss: Tensor, is_left_out: Tensor, documents: int) -> None:
         """Take in a step: the mean loss of so many documents, and whether it was left out."""
-        self.pending.append(torch.stack([loss.double() * documents, is_left_out]))
+        self.pending.append((documents, torch.stack([loss.double(), is_left_out])))
 
     def settle(self) -> None:
         """Bring the sum up to date, one loss after another, so that it does not depend on the clock."""
         if self.pending:
-            for loss, left_out in torch.stack(self.pending).tolist():
-                self.standing.loss_sum += loss
-                self.standing.left_out += int(left_out)
+            steps = torch.stack([step for _, step in self.pending]).tolist()
+            for (documents, _), (loss, left_out) in zip(self.pending, steps, strict=True):
+                if left_out:
+                    self.standing.left_out += 1
+                else:
+                    self.standing.loss_sum += loss * documents
+                    self.standing.learned += documents
         self.pending, self.settled = [], time.monotonic()
 
     def note(self) -> str:
         """The mean so far, as it was half a second ago at worst."""
         if time.monotonic() - self.settled > NOTE_SECONDS:
             self.settle()
-            self.shown = f"loss {self.standing.loss_sum / self.standing.documents:.4g}"
+            self.shown = f"loss {self.standing.loss_sum / max(1, self.standing.learned):.4g}"
         return self.shown
 
 
@@ -220,13 +224,16 @@ def _judge(
         if stage.takes_last or not standing.best_score or _is_better(stage, standing, measured):
             standing.best_score, standing.best_epoch = measured, standing.epoch
             best = {name: p.detach().clone() for name, p in stage.parameters.items()}
-    loss = standing.loss_sum / standing.documents if standing.documents else None
-    runtime.folder.record(stage.name, epoch=standing.epoch, loss=loss, seconds=round(seconds, 3), **measured)
+    loss = standing.loss_sum / standing.learned if standing.learned else None
+    told = {"left_out": standing.left_out} if standing.left_out else {}
+    facts = {"epoch": standing.epoch, "loss": loss, "seconds": round(seconds, 3), **told}
+    runtime.folder.record(stage.name, **facts, **measured)
     shown = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in measured.items())
     mark = " *" if standing.best_epoch == standing.epoch else ""
     runtime.reporter.say(f"  {stage.name} epoch {standing.epoch}: {shown}{mark}")
     standing.lines += 1
-    standing.batch, standing.documents, standing.loss_sum, standing.left_out = 0, 0, 0.0, 0
+    standing.batch, standing.documents = 0, 0
+    standing.loss_sum, standing.learned, standing.left_out = 0.0, 0, 0
     return best
 
 

@@ -43,7 +43,10 @@ def train_masked_model(
     passages = Passages(text, longest, config.lanes, seed)
     judged = hidden_once(held_out, longest, vocabulary, config.masked, seed)
     if len(passages) == 0 or not any(hidden.count for hidden in judged):
-        raise InputError("There is too little text to hide tokens of: give more than a document or two.")
+        raise InputError(
+            f"Of {len(passages):,} passages to learn from and {sum(map(len, judged)):,} held out there is no "
+            "token to hide: give more text, in words that the model knows, or a larger pretraining.masked."
+        )
 
     def fetch(rows: np.ndarray) -> MaskedBatch:
         random = numpy_generator(seed, "masks", int(rows[0]))  # a row's number tells its epoch
@@ -94,6 +97,10 @@ class Hidden:
 
     shown: Ragged
     wanted: Ragged
+
+    def __len__(self) -> int:
+        """How many passages there are."""
+        return len(self.shown)
 
     @property
     def count(self) -> int:

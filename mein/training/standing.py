@@ -49,6 +49,8 @@ class Standing:
     documents: int = 0
     step: int = 0
     loss_sum: float = 0.0
+    learned: int = 0
+    """Documents whose loss is in the sum: those of steps that were not left out."""
     left_out: int = 0
     best_epoch: int = 0
     best_score: dict[str, float] = field(default_factory=dict)
