@@ -32,3 +32,11 @@ def bucket() -> Iterator[Any]:
     yield memory
     memory.store.clear()
     memory.pseudo_dirs[:] = [""]
+
+
+@pytest.fixture(scope="module")
+def unsynced() -> Iterator[None]:
+    """Nobody pulls the plug here, so files need not reach the disk, which is half of the time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.fsync", lambda descriptor: None)
+        yield

@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,8 @@ from tests import hub_models, tiny
 from tests.dying import ALWAYS, NEVER, Death, Dying, assert_same_folder
 from tests.shell import TINY, mein, refuses, write_csv
 
+pytestmark = pytest.mark.usefixtures("unsynced")
+
 SETTINGS: dict[str, Any] = {
     "expert__kind": "transformer",
     "words__max_length": 12,
@@ -49,14 +50,6 @@ def reviews(count: int) -> list[str]:
 
 
 TEXTS = reviews(150)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def unsynced() -> Iterator[None]:
-    """Nobody pulls the plug here, so files need not reach the disk, which is half of the time."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("os.fsync", lambda descriptor: None)
-        yield
 
 
 @pytest.fixture(scope="module")

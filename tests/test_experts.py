@@ -4,7 +4,7 @@ import json
 import pickle
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,8 @@ from mein.training.folder import RunFolder
 from tests import hub_models, tiny
 from tests.dying import ALWAYS, NEVER, Death, Dying, assert_same_folder
 from tests.shell import TINY, mein, refuses, write_corpus, write_csv
+
+pytestmark = pytest.mark.usefixtures("unsynced")
 
 SHORT: dict[str, Any] = {
     "pretraining__epochs": 2,
@@ -76,14 +78,6 @@ def language_model(path: Path, reporter: Silence | None = None, **overrides: Any
     source, folder = source_of_lists(TRAINING_TEXT), RunFolder(path)
     reporter = Silence() if reporter is None else reporter
     return pretrain(config, source, "the text", folder, reporter, resume=path.exists())
-
-
-@pytest.fixture(scope="module", autouse=True)
-def unsynced() -> Iterator[None]:
-    """Nobody pulls the plug here, so files need not reach the disk, which is half of the time."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("os.fsync", lambda descriptor: None)
-        yield
 
 
 @pytest.fixture(scope="module")

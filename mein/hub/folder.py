@@ -4,7 +4,8 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -43,13 +44,19 @@ def fetch_as(model: str, folder: Path, classes: int, load: Callable[[Path, Any],
     if _is_fetched(model, folder, classes):
         return
     source = locate(model)
-    temporary = folder.with_name(f".{folder.name}.fetching")
-    shutil.rmtree(temporary, ignore_errors=True)  # a kill may have left one
-    try:
-        temporary.mkdir(parents=True)
+    with filling(folder.with_name(f".{folder.name}.fetching"), folder) as temporary:
         _fill(temporary, source, model, classes, load)
         sync(temporary)
         temporary.replace(folder)
+
+
+@contextmanager
+def filling(temporary: Path, folder: Path) -> Iterator[Path]:
+    """A temporary folder for what is to lie in `folder`, gone afterwards; what cannot be written is told."""
+    shutil.rmtree(temporary, ignore_errors=True)  # a kill may have left one
+    try:
+        temporary.mkdir(parents=True)
+        yield temporary
     except OSError as problem:
         raise writing_failed(folder, problem) from problem
     except SafetensorError as problem:

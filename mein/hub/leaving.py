@@ -1,19 +1,15 @@
 """A network left in a folder as transformers leaves it, for everybody's programs and for `expert.model`."""
 
 import json
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from mein.errors import RunError
-from mein.files import writing_failed
 from mein.hub.facts import read_facts
-from mein.hub.folder import load_tokenizer, sync
-from mein.hub.library import reason, transformers_quietly
+from mein.hub.folder import filling, load_tokenizer, sync
+from mein.hub.library import transformers_quietly
 from mein.hub.source import CONFIG, POOLING
 
 TEMPORARY = ".leaving"  # where its files lie until all are written
@@ -24,10 +20,8 @@ def leave(network: nn.Module, weights: Mapping[str, Tensor], fetched: Path, fold
 
     Its config.json comes last: without it nobody takes the folder for a model.
     """
-    temporary = folder / TEMPORARY
-    shutil.rmtree(temporary, ignore_errors=True)  # a kill may have left one
-    try:
-        (temporary / POOLING).parent.mkdir(parents=True)
+    with filling(folder / TEMPORARY, folder) as temporary:
+        (temporary / POOLING).parent.mkdir()
         with transformers_quietly():
             _tokenizer(fetched).save_pretrained(temporary)
             network.save_pretrained(temporary, state_dict=dict(weights))  # type: ignore[operator]
@@ -35,12 +29,6 @@ def leave(network: nn.Module, weights: Mapping[str, Tensor], fetched: Path, fold
         (temporary / POOLING).write_text(text + "\n", encoding="utf-8")
         sync(temporary)
         _move(temporary, folder)
-    except OSError as problem:
-        raise writing_failed(folder, problem) from problem
-    except SafetensorError as problem:
-        raise RunError(f"Cannot write {folder}: {reason(problem)}; free some space there.") from problem
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _tokenizer(fetched: Path) -> Any:
