@@ -233,26 +233,26 @@ def overflowing(
     stage = Stage("toy", {"w": w}, 5, batches, as_it_is, loss, lambda: {"score": w.sum().item()})
     config = OptimizationConfig(epochs=2, learning_rate=1.0, decay=1.0, clip=clip)
     train(stage, config, Runtime(RunFolder(path), Listening(), 1e9))
-    return [*seen, w.tolist()], [line for line in said if "left out" in line]
+    return [*seen, w.tolist()], [line for line in said if "finite" in line]
 
 
 def test_a_step_without_a_finite_gradient_is_left_out_and_told(tmp_path: Path) -> None:
     """Adam goes on as if there had been no such step: each of the others takes 1 off."""
     weights, said = overflowing(tmp_path, at=[1, 3, 4])
     assert weights == [[pytest.approx(w, abs=1e-5)] * 2 for w in (0, -1, -1, -2, -2, -2, -3)]
-    assert said == [f"  {left_out} of 3 steps left out: no finite gradient" for left_out in (1, 2)]
+    assert said == [f"  {count} of 3 steps had no finite gradient" for count in (1, 2)]
     lines = RunFolder(tmp_path).metrics("toy")
-    assert [line.get("left_out") for line in lines] == [None, 1, 2]
+    assert [line.get("not_finite") for line in lines] == [None, 1, 2]
     assert [line["loss"] for line in lines[1:]] == [
         pytest.approx(-2 / 3),
         pytest.approx(-4),
     ]  # (2*0 + 1*-2) / 3
 
 
-def test_a_gradient_that_is_not_clipped_is_taken_at_its_word(tmp_path: Path) -> None:
-    weights, said = overflowing(tmp_path, at=[1], clip=None)
-    assert math.isnan(weights[2][0])
-    assert not said
+def test_a_gradient_that_is_not_clipped_is_taken_at_its_word_and_ends_the_run(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="No step of epoch 2 "):
+        overflowing(tmp_path, at=[1], clip=None)
+    assert [line.get("not_finite") for line in RunFolder(tmp_path).metrics("toy")] == [None, 2]
 
 
 def test_an_epoch_without_a_finite_gradient_is_refused(tmp_path: Path) -> None:

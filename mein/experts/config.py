@@ -7,6 +7,7 @@ from pydantic import Field
 from mein.settings import Settings
 
 LARGEST_TRANSFORMER_RATE = 1e-3
+ENCODERS = ("transformer", "frozen")  # kinds that somebody else has pre-trained
 
 
 class ExpertConfig(Settings):
@@ -51,6 +52,11 @@ class ExpertConfig(Settings):
         return self.kind in ("lstm", "lm-lstm", "elmo-lstm")
 
     @property
+    def has_encoder(self) -> bool:
+        """Whether it is, or reads, an encoder that somebody else pre-trained."""
+        return self.kind in ENCODERS
+
+    @property
     def is_normalized(self) -> bool:
         """Whether its embeddings are normalised."""
         if self.normalizes_embeddings is not None:
@@ -59,7 +65,7 @@ class ExpertConfig(Settings):
 
     def contradiction(self) -> str | None:
         """What does not go together, in one sentence, if anything."""
-        if self.kind in ("transformer", "frozen") and self.model is None:
+        if self.has_encoder and self.model is None:
             return f"expert.kind is {self.kind!r} but expert.model is not set: give a folder or a hub name."
         if self.kind == "frozen" and self.training != "plain":
             return f"A frozen encoder cannot be trained by {self.training!r}: set expert.training to plain."

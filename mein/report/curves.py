@@ -21,7 +21,13 @@ NAMES = {
     "document_loss": "loss on held-out documents, nats",
     "kl": "KL to the expert by position, nats",
 }
-OWN = {"stage", "epoch", "loss", "seconds", "left_out"}  # recorded of every stage; the others are its scores
+OWN = {
+    "stage",
+    "epoch",
+    "loss",
+    "seconds",
+    "not_finite",
+}  # of every stage; the others are its scores
 
 
 def curves(run: Finished, key: str) -> list[dict[str, Any]]:

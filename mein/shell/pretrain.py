@@ -7,15 +7,13 @@ from mein.adapt import adapt
 from mein.config import Config, load_config, merged
 from mein.data.readers import Documents, read_documents
 from mein.errors import ConfigError
+from mein.experts.config import ENCODERS
 from mein.inference import choose_device
 from mein.pretrain import pretrain
 from mein.progress import Terminal
 from mein.shell.console import open_console, say
 from mein.shell.train import Settings, refuse_resuming_nothing
 from mein.training.folder import RunFolder
-
-ENCODERS = ("transformer", "frozen")
-"""Kinds of experts that somebody else has pre-trained."""
 
 
 def run_pretraining(paths: Sequence[str], out: Path, settings: Settings, resume: bool) -> None:
@@ -32,7 +30,7 @@ def run_pretraining(paths: Sequence[str], out: Path, settings: Settings, resume:
             yield from read_documents(path, config.columns, labeled=False)
 
     name, terminal = ", ".join(paths), Terminal(console)
-    if config.expert.kind in ENCODERS:
+    if config.expert.has_encoder:
         found = adapt(config, texts, name, out, terminal, resume=resume)
         what, use = "transformer", f"--preset {config.expert.kind} --set expert.model={out}"
     else:
@@ -50,7 +48,7 @@ def _config_of(settings: Settings) -> Config:
         overrides = {"expert.kind": "lm-lstm", **overrides}
     config = load_config(preset, file, overrides)
     is_started = config.expert.language_model is not None
-    if config.expert.kind not in ENCODERS and (not config.expert.has_language_model or is_started):
+    if not config.expert.has_encoder and (not config.expert.has_language_model or is_started):
         raise ConfigError(
             f"expert.kind is {config.expert.kind!r}: to train a language model set it to lm-lstm or "
             "elmo-lstm, and leave expert.language_model out."

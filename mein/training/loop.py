@@ -114,31 +114,31 @@ def _run_epoch(
     with runtime.reporter.task(name, stage.documents, standing.documents) as task:
         left = islice(stage.plan(standing.epoch), standing.batch, None)
         for rows, batch in fetched(left, stage.fetch):
-            told = take_step(stage, batch, standing, config, optimizer)
+            loss = take_step(stage, batch, standing, config, optimizer)
             average.follow(standing.step)
             standing.batch += 1
             standing.documents += len(rows)
             standing.step += 1
-            losses.add(*told, len(rows))
+            losses.add(loss, len(rows))
             task.advance(len(rows), losses.note())
             if time.monotonic() - last_saved >= runtime.checkpoint_seconds:
                 losses.settle()
                 save_standing(path, stage, standing, best, optimizer)
                 last_saved = time.monotonic()
     losses.settle()
-    _tell_left_out(stage.name, standing, runtime.reporter)
+    _tell_not_finite(stage.name, standing, runtime.reporter)
     standing.epoch += 1
 
 
-def _tell_left_out(stage: str, standing: Standing, reporter: Reporter) -> None:
-    """Say how many of an epoch's steps were left out; refuse to go on where that is all of them."""
-    if standing.left_out == standing.batch > 0:
+def _tell_not_finite(stage: str, standing: Standing, reporter: Reporter) -> None:
+    """Say how many of an epoch's steps had no finite gradient; refuse to go on where that is all of them."""
+    if standing.not_finite == standing.batch > 0:
         raise RunError(
             f"No step of epoch {standing.epoch + 1} of the stage {stage} had a finite gradient: "
             "set a lower learning rate for it, in another --out."
         )
-    if standing.left_out:
-        reporter.say(f"  {standing.left_out:,} of {standing.batch:,} steps left out: no finite gradient")
+    if standing.not_finite:
+        reporter.say(f"  {standing.not_finite:,} of {standing.batch:,} steps had no finite gradient")
 
 
 class Losses:
@@ -146,24 +146,24 @@ class Losses:
 
     def __init__(self, standing: Standing) -> None:
         self.standing = standing
-        self.pending: list[tuple[int, Tensor]] = []  # of a step: its documents; their mean, 1 if left out
+        self.pending: list[tuple[int, Tensor]] = []  # the documents of a step, and their mean
         self.settled = -math.inf
         self.shown = ""
 
-    def add(self, loss: Tensor, is_left_out: Tensor, documents: int) -> None:
-        """Take in a step: the mean loss of so many documents, and whether it was left out."""
-        self.pending.append((documents, torch.stack([loss.double(), is_left_out])))
+    def add(self, loss: Tensor, documents: int) -> None:
+        """Take in the mean loss of so many documents."""
+        self.pending.append((documents, loss.double()))
 
     def settle(self) -> None:
         """Bring the sum up to date, one loss after another, so that it does not depend on the clock."""
         if self.pending:
-            steps = torch.stack([step for _, step in self.pending]).tolist()
-            for (documents, _), (loss, left_out) in zip(self.pending, steps, strict=True):
-                if left_out:
-                    self.standing.left_out += 1
-                else:
+            losses = torch.stack([loss for _, loss in self.pending]).tolist()
+            for (documents, _), loss in zip(self.pending, losses, strict=True):
+                if math.isfinite(loss):
                     self.standing.loss_sum += loss * documents
                     self.standing.learned += documents
+                else:
+                    self.standing.not_finite += 1
         self.pending, self.settled = [], time.monotonic()
 
     def note(self) -> str:
@@ -180,10 +180,11 @@ def take_step(
     standing: Standing,
     config: OptimizationConfig,
     optimizer: torch.optim.Optimizer,
-) -> tuple[Tensor, Tensor]:
-    """One step of Adam; the loss of the batch, of all processes' shares, and 1 if the step was left out.
+) -> Tensor:
+    """One step of Adam; the loss of the batch, of all processes' shares, still on its device.
 
-    Both are still on their device. In half precision a gradient may overflow on its way through a document.
+    In half precision a gradient may overflow on its way through a document. Then clipping would make it nan,
+    and so no step is taken, and nan is the loss.
     """
     for group in optimizer.param_groups:
         group["lr"] = learning_rate(config, standing, stage.documents)
@@ -191,13 +192,12 @@ def take_step(
     loss = stage.loss(batch, standing.step)
     loss.backward()  # type: ignore[no-untyped-call]
     total = sum_gradients(list(stage.parameters.values()), loss.detach())
-    is_left_out = torch.zeros_like(total, dtype=torch.float64)
     if config.clip is not None:
         norm = nn.utils.clip_grad_norm_(list(stage.parameters.values()), config.clip)
-        is_left_out = (~norm.isfinite()).double()
-        optimizer.found_inf = is_left_out.float()  # type: ignore[attr-defined]  # where 1, a fused Adam rests
+        optimizer.found_inf = (~norm.isfinite()).float()  # type: ignore[attr-defined]  # 1: a fused Adam rests
+        total = torch.where(norm.isfinite(), total, math.nan)
     optimizer.step()
-    return total, is_left_out
+    return total
 
 
 def learning_rate(config: OptimizationConfig, standing: Standing, documents: int) -> float:
@@ -225,7 +225,7 @@ def _judge(
             standing.best_score, standing.best_epoch = measured, standing.epoch
             best = {name: p.detach().clone() for name, p in stage.parameters.items()}
     loss = standing.loss_sum / standing.learned if standing.learned else None
-    told = {"left_out": standing.left_out} if standing.left_out else {}
+    told = {"not_finite": standing.not_finite} if standing.not_finite else {}
     facts = {"epoch": standing.epoch, "loss": loss, "seconds": round(seconds, 3), **told}
     runtime.folder.record(stage.name, **facts, **measured)
     shown = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in measured.items())
@@ -233,7 +233,7 @@ def _judge(
     runtime.reporter.say(f"  {stage.name} epoch {standing.epoch}: {shown}{mark}")
     standing.lines += 1
     standing.batch, standing.documents = 0, 0
-    standing.loss_sum, standing.learned, standing.left_out = 0.0, 0, 0
+    standing.loss_sum, standing.learned, standing.not_finite = 0.0, 0, 0
     return best
 
 

@@ -50,8 +50,9 @@ class Standing:
     step: int = 0
     loss_sum: float = 0.0
     learned: int = 0
-    """Documents whose loss is in the sum: those of steps that were not left out."""
-    left_out: int = 0
+    """Documents whose loss is in the sum."""
+    not_finite: int = 0
+    """Steps whose loss is not."""
     best_epoch: int = 0
     best_score: dict[str, float] = field(default_factory=dict)
     lines: int = 0
