@@ -213,14 +213,14 @@ class Overflow(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        return torch.tensor([math.inf, 1.0])
+        return torch.tensor([math.inf, 1.0], device=gradient.device)
 
 
 def overflowing(
-    path: Path, at: Sequence[int], clip: float | None = 5.0
+    path: Path, at: Sequence[int], clip: float | None = 5.0, device: str = "cpu"
 ) -> tuple[list[list[float]], list[str]]:
     """The weights before each of six steps and after them, some of which overflow; and what was said."""
-    w, seen, said = nn.Parameter(torch.zeros(2)), [], []
+    w, seen, said = nn.Parameter(torch.zeros(2, device=device)), [], []
 
     def loss(rows: np.ndarray, step: int) -> Tensor:
         seen.append(w.tolist())
@@ -243,10 +243,15 @@ def test_a_step_without_a_finite_gradient_is_left_out_and_told(tmp_path: Path) -
     assert said == [f"  {count} of 3 steps had no finite gradient" for count in (1, 2)]
     lines = RunFolder(tmp_path).metrics("toy")
     assert [line.get("not_finite") for line in lines] == [None, 1, 2]
-    assert [line["loss"] for line in lines[1:]] == [
-        pytest.approx(-2 / 3),
-        pytest.approx(-4),
-    ]  # (2*0 + 1*-2) / 3
+    first, second = (line["loss"] for line in lines[1:])
+    assert (first, second) == pytest.approx(((2 * 0 + 1 * -2) / 3, -4))
+
+
+@pytest.mark.gpu
+def test_a_gpu_leaves_the_same_steps_out(tmp_path: Path) -> None:
+    here, there = (overflowing(tmp_path / name, at=[1, 3, 4], device=name) for name in ("cpu", "cuda"))
+    np.testing.assert_allclose(here[0], there[0], rtol=1e-5)
+    assert here[1] == there[1]
 
 
 def test_a_gradient_that_is_not_clipped_is_taken_at_its_word_and_ends_the_run(tmp_path: Path) -> None:
