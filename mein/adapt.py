@@ -5,6 +5,7 @@ config.json, model.safetensors ...  what transformers writes for an encoder and 
 pretraining/                        the run folder that it comes from: settings, metrics, encoded text
 """
 
+import shutil
 from pathlib import Path
 
 import torch
@@ -12,10 +13,9 @@ import torch
 from mein import ranks
 from mein.artefacts import seal
 from mein.building import ADAPTED, HUB
-from mein.config import Config
+from mein.config import Config, refuse_large_rate
 from mein.data.corpus import Source
 from mein.errors import ConfigError, RunError
-from mein.experts.config import LARGEST_TRANSFORMER_RATE
 from mein.hub import HubTokenizer, fetch_masked, load_masked, save_encoder
 from mein.hub.source import CONFIG, WEIGHTS
 from mein.inference import choose_device
@@ -31,11 +31,11 @@ def adapt(
     config: Config, source: Source, name: str, out: Path, reporter: Reporter, *, resume: bool = False
 ) -> float:
     """Let the expert's encoder read the source's text, and leave it in `out`; its held-out perplexity."""
-    refuse_large_steps(config)
+    refuse_large_rate(config, "pretraining")
     reporter = reporter if ranks.is_first() else Silence()
     folder = RunFolder(out / ADAPTED)
     if ranks.is_first():
-        refuse_strangers(out)
+        _refuse_strangers(out)
     with folder.held():
         identity = config.model_dump(mode="json", exclude={"runtime"})
         with ranks.first_goes_ahead():
@@ -52,15 +52,14 @@ def adapt(
 
 
 def _fetched_tokenizer(config: Config, folder: RunFolder) -> HubTokenizer:
-    """Bring the model into the folder; one that is refused does not take the folder."""
+    """Bring the model into the folder; what is refused here does not take the folder."""
+    assert config.expert.model is not None
     try:
-        if not (folder / HUB).exists():
-            assert config.expert.model is not None
-            fetch_masked(config.expert.model, folder / HUB)
+        fetch_masked(config.expert.model, folder / HUB)
         return HubTokenizer(folder / HUB, config.words.max_length, reads_on=True)
     except ConfigError:
-        if not (folder / "prepared.json").exists():
-            folder.drop("config.json")
+        shutil.rmtree(folder / HUB, ignore_errors=True)
+        folder.drop("config.json")
         raise
 
 
@@ -85,17 +84,7 @@ def _read_on(config: Config, longest: int | None, out: Path, runtime: Runtime, d
     ranks.barrier()  # the first may still be writing
 
 
-def refuse_large_steps(config: Config) -> None:
-    """Refuse a learning rate that is made for a network without a past."""
-    rate = config.pretraining.learning_rate
-    if rate > LARGEST_TRANSFORMER_RATE:
-        raise ConfigError(
-            f"pretraining.learning_rate is {rate}, which would ruin a pre-trained transformer: "
-            f"take --preset transformer, or set it to {LARGEST_TRANSFORMER_RATE} or less."
-        )
-
-
-def refuse_strangers(out: Path) -> None:
+def _refuse_strangers(out: Path) -> None:
     """Refuse a folder in which something lies, unless a run of ours lies there too."""
     names = sorted(path.name for path in out.iterdir()) if out.is_dir() else []
     if names and ADAPTED not in names:

@@ -118,13 +118,19 @@ def make_config(settings: Mapping[str, Any]) -> Config:
     contradiction = config.expert.contradiction()
     if contradiction is not None:
         raise ConfigError(contradiction)
-    rate = config.expert_training.learning_rate
-    if config.expert.kind == "transformer" and rate > LARGEST_TRANSFORMER_RATE:
+    if config.expert.kind == "transformer":
+        refuse_large_rate(config, "expert_training")
+    return config
+
+
+def refuse_large_rate(config: Config, stage: Literal["expert_training", "pretraining"]) -> None:
+    """Refuse a stage's learning rate that is made for a network without a past."""
+    rate = getattr(config, stage).learning_rate
+    if rate > LARGEST_TRANSFORMER_RATE:
         raise ConfigError(
-            f"expert_training.learning_rate is {rate}, which would ruin a pre-trained transformer: "
+            f"{stage}.learning_rate is {rate}, which would ruin a pre-trained transformer: "
             "take --preset transformer, or set it to 1e-4 or less."
         )
-    return config
 
 
 def _read_preset(name: str) -> dict[str, Any]:

@@ -139,7 +139,7 @@ def test_what_is_left_is_the_encoder_of_the_best_epoch(
 ) -> None:
     """Its checkpoint, kept here, knows both the best and the last weights; wild steps let them differ."""
     monkeypatch.setattr(RunFolder, "drop", lambda self, name: None)
-    monkeypatch.setattr("mein.adapt.LARGEST_TRANSFORMER_RATE", 1.0)
+    monkeypatch.setattr("mein.config.LARGEST_TRANSFORMER_RATE", 1.0)
     wild: dict[str, Any] = {"pretraining__falls_to_zero": False, "pretraining__clip": None}
     wild |= {"pretraining__learning_rate": 0.05, "pretraining__epochs": 6}
     found = read_on(tmp_path / "out", bert, **wild)
@@ -360,7 +360,7 @@ def test_a_network_whose_head_mixes_tokens_is_refused(
 def test_large_steps_are_refused(tmp_path: Path, bert: Path, text: Path) -> None:
     sentence = (
         r"pretraining\.learning_rate is 0\.002, which would ruin a pre-trained transformer: take --preset "
-        r"transformer, or set it to 0\.001 or less\."
+        r"transformer, or set it to 1e-4 or less\."
     )
     rate = ["--set", f"expert.model={bert}", "--set", "pretraining.learning_rate=2e-3"]
     refused(sentence, tmp_path, text, *rate)
@@ -391,6 +391,11 @@ def test_settings_that_a_tokenizer_refuses_do_not_take_the_folder(tmp_path: Path
     with pytest.raises(ConfigError, match="leaves no room beside 2 special tokens"):
         read_on(tmp_path / "out", bert, words__max_length=2)
     assert not (tmp_path / "out/pretraining/config.json").exists()
+    other = hub_models.build("DistilBert", tmp_path / "other")
+    read_on(tmp_path / "out", other, pretraining__epochs=1)  # not the model of the command that was refused
+    assert (
+        json.loads((tmp_path / "out/config.json").read_text(encoding="utf-8"))["model_type"] == "distilbert"
+    )
 
 
 def test_too_little_text_is_refused(tmp_path: Path, bert: Path) -> None:

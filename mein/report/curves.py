@@ -21,13 +21,7 @@ NAMES = {
     "document_loss": "loss on held-out documents, nats",
     "kl": "KL to the expert by position, nats",
 }
-OWN = {
-    "stage",
-    "epoch",
-    "loss",
-    "seconds",
-    "not_finite",
-}  # of every stage; the others are its scores
+OWN = {"stage", "epoch", "loss", "seconds", "not_finite"}  # not of one stage alone, as its scores are
 
 
 def curves(run: Finished, key: str) -> list[dict[str, Any]]:
