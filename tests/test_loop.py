@@ -249,6 +249,8 @@ def test_a_step_without_a_finite_gradient_is_left_out_and_told(tmp_path: Path) -
 
 @pytest.mark.gpu
 def test_a_gpu_leaves_the_same_steps_out(tmp_path: Path) -> None:
+    for device in ("cpu", "cuda"):
+        (tmp_path / device).mkdir()
     here, there = (overflowing(tmp_path / name, at=[1, 3, 4], device=name) for name in ("cpu", "cuda"))
     np.testing.assert_allclose(here[0], there[0], rtol=1e-5)
     assert here[1] == there[1]
