@@ -42,6 +42,8 @@ class HubTokenizer:
         self.max_length = min(known, default=None)
         self._blank = facts.blank
         self._tokenizer = _load(folder, self.max_length)
+        if reads_on:  # subtle: 0.23.1 and 0.23.2 of the library lose the rest of a text that they cut
+            self._tokenizer.no_truncation()
 
     def __reduce__(self) -> tuple[type["HubTokenizer"], tuple[Path, int | None, int, bool]]:
         return HubTokenizer, (self.folder, self.max_length, self.threads, self.reads_on)
@@ -65,11 +67,19 @@ class HubTokenizer:
     def _cut(self, texts: Sequence[str]) -> Ragged:
         readable = [SURROGATE.sub("\ufffd", text) for text in texts]
         found = self._tokenizer.encode_batch_fast(readable)
-        return ragged([self._ids(tokens) or [self._blank] for tokens in found])
+        rows = [self._in_passages(tokens) if self.reads_on else tokens.ids for tokens in found]
+        return ragged([row or [self._blank] for row in rows])
 
-    def _ids(self, tokens: Any) -> list[int]:
-        rest = tokens.overflowing if self.reads_on else []
-        return [*tokens.ids, *(number for passage in rest for number in passage.ids)]
+    def _in_passages(self, tokens: Any) -> list[int]:
+        """All tokens of a text in passages, with the special tokens around it around each, end to end."""
+        ids, is_special = tokens.ids, tokens.special_tokens_mask
+        if self.max_length is None or len(ids) <= self.max_length:
+            return list(ids)
+        first, last = is_special.index(0), len(ids) - is_special[::-1].index(0)
+        room = self.max_length - first - (len(ids) - last)
+        starts = range(first, last, room)
+        passages = (ids[:first] + ids[start : min(start + room, last)] + ids[last:] for start in starts)
+        return [number for passage in passages for number in passage]
 
 
 def _load(folder: Path, max_length: int | None) -> Any:
