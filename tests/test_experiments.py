@@ -23,7 +23,7 @@ from mein.config import load_config, parse_overrides
 from mein.errors import ConfigError, InputError, RunError
 from mein.evaluation.table import CLOSED_GATES, EXPERT, MIXTURE, RANDOM_VECTORS
 from mein.experiments import cells, tables
-from mein.experiments.cells import CHOSEN, CHOSEN_ON, DATA, EXPERTS, MAIN_RUN, OWNED, VARIANTS, Cell
+from mein.experiments.cells import CHOSEN, CHOSEN_ON, DATA, EXPERTS, MAIN_RUN, OURS, OWNED, VARIANTS, Cell
 from mein.experiments.column import run_column
 from mein.experiments.experiment import Experiment
 from mein.experiments.figures import more_data_figure, windows_figure
@@ -547,11 +547,15 @@ def test_runs_their_language_model_and_their_lines_have_the_choices_of_their_dat
 
 
 def test_published_rows_have_the_choices_of_the_grid() -> None:
-    """But for a few: ADV at another learning rate, and experts that read less of a document."""
+    """But for a few: ADV at another learning rate, and experts that read less of a document.
+
+    What a row of ours started from is told by its command alone.
+    """
     others = {("rotten", "adv-lm-lstm")}
     others |= {("imdb-400", "adv-lm-lstm"), ("imdb-150k", "lstm")}
     full = Experiment(DATA, DATA, DATA, "full", {}, Silence())
     lines = read_lines(Path(__file__).parent.parent / "results")
+    lines = [line for line in lines if line["expert"] not in OURS]
     rows = {(line["dataset"], line["expert"]): line["settings"] for line in lines}
     assert {row for row, digest in rows.items() if full.digest(*row) != digest} == others
 
