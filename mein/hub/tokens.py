@@ -51,7 +51,7 @@ class HubTokenizer:
     @cached_property
     def fingerprint(self) -> str:
         """Equal for two tokenizers only if they cut alike."""
-        how = (self.max_length, self._blank, *(["reads on"] if self.reads_on else []))
+        how = (self.max_length, self._blank, *(["reads on to the end"] if self.reads_on else []))
         content = (self.folder / FILE).read_bytes() + repr(how).encode("utf-8")
         return hashlib.blake2b(content, digest_size=16).hexdigest()
 
