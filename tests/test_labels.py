@@ -1,6 +1,5 @@
 """Labels: classes in order, ids and back, types kept, and a sentence for labels that cannot do."""
 
-import doctest
 import json
 
 import numpy as np
@@ -8,15 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mein.data import labels as labels_module
 from mein.data.labels import Label, Labels
 from mein.errors import InputError, RunError
 
 LABELS = st.lists(st.text() | st.integers() | st.booleans(), min_size=2, unique_by=str)
-
-
-def test_the_examples_in_the_docstrings_hold() -> None:
-    assert doctest.testmod(labels_module).failed == 0
 
 
 @pytest.mark.parametrize(

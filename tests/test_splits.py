@@ -1,6 +1,5 @@
 """Splits: dev is stratified, seeded and never empties a class; equal words are equal texts."""
 
-import doctest
 import re
 
 import numpy as np
@@ -8,15 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mein.data import splits
 from mein.data.splits import dev_size, fingerprints, split_dev, word_string
 from mein.errors import ConfigError
 
 IDS = st.lists(st.integers(0, 4), min_size=1, max_size=200).map(lambda ids: np.array(ids))
-
-
-def test_the_examples_in_the_docstrings_hold() -> None:
-    assert doctest.testmod(splits).failed == 0
 
 
 def test_case_whitespace_and_punctuation_do_not_count() -> None:
