@@ -45,6 +45,10 @@ TeacherFile = Annotated[
     str | None,
     typer.Option("--teacher", metavar="FILE", help="Documents with a teacher's column `probabilities`."),
 ]
+StudentOf = Annotated[
+    Path | None,
+    typer.Option("--student-of", metavar="RUN", help="Also learn what a finished run says of raw text."),
+]
 
 Engine = Annotated[str, typer.Option("--engine", metavar="NAME", help="processes, or ray: many machines.")]
 Address = Annotated[

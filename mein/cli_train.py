@@ -18,6 +18,7 @@ from mein.cli_options import (
     Resume,
     Seed,
     Set,
+    StudentOf,
     TeacherFile,
     Test,
     TextColumn,
@@ -44,6 +45,7 @@ def train(
     resume: Resume = False,
     lm: LanguageModel = None,
     teacher: TeacherFile = None,
+    student_of: StudentOf = None,
     engine: Engine = "processes",
     address: Address = None,
     processes: Processes = None,
@@ -52,21 +54,20 @@ def train(
 
     Settings come from the defaults, then the preset, then the config, then --set: the last word wins.
     """
+    from mein.building import settings_of_language_model
     from mein.config import parse_overrides
     from mein.shell.train import run_training
 
-    named = {"columns.text": text_column, "columns.label": label_column, "seed": seed}
-    given = {name: value for name, value in named.items() if value is not None}
+    taught_by = student_of and str(student_of.resolve())
+    named = {"columns.text": text_column, "columns.label": label_column, "expert.student_of": taught_by}
+    given = {name: value for name, value in (named | {"seed": seed}).items() if value is not None}
     chosen = parse_overrides(set_)
     if lm is not None:
-        from mein.building import settings_of_language_model
-
         given["expert.language_model"] = str(lm.resolve())
         chosen = settings_of_language_model(lm) | chosen
     if teacher is not None:
         given |= {"expert.kind": "teacher", "expert.model": absolute(teacher)}
-    settings = (preset, config, chosen | given)
-    paths = (labeled, unlabeled, dev, test)
+    paths, settings = (labeled, unlabeled, dev, test), (preset, config, chosen | given)
     run_training(paths, out, settings, seeds, resume, (engine, address), processes)
 
 

@@ -27,7 +27,6 @@ from mein.evaluation.table import (
 from mein.files import atomic_path
 from mein.inference import choose_device
 from mein.judged import write_judged
-from mein.lexicon import LEXICON_OF_TRAIN, load_lexicon
 from mein.mixture import random_alpha
 from mein.model import Encoded, Model, load_variant
 from mein.progress import Reporter, Silence
@@ -82,10 +81,7 @@ def log_probs_of_all(
     device = choose_device(config.runtime.device)
 
     def load(name: str) -> Model:
-        model = load_variant(folder, config, name, device, teacher)
-        if model.lexicon is not None and part == "dev":  # whose labels the other one has learned
-            model.lexicon = load_lexicon(folder / LEXICON_OF_TRAIN).with_gate(model.lexicon.gate)
-        return model
+        return load_variant(folder, config, name, device, teacher, knows_dev=part != "dev")
 
     mixture = load("mixture")
     documents = mixture.encode(texts)

@@ -57,7 +57,10 @@ def mix(logits: Tensor, alpha: Tensor, gates: Tensor) -> Tensor:
 
 
 def supervised_loss(logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
-    """-log p(y | X), averaged with the documents' weights: equation 4 from z, equation 13 from z'."""
+    """-log p(y | X), averaged with the documents' weights: equation 4 from z, equation 13 from z'.
+
+    labels: ids (B,), or what somebody else says, q(y | X) (B, Y): then it is the mean of -log p under q.
+    """
     losses = functional.cross_entropy(logits, labels, reduction="none")
     return (weights * losses).sum() / weights.sum().clamp_min(torch.finfo(weights.dtype).tiny)
 

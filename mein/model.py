@@ -22,7 +22,7 @@ from mein.evaluation.calibration import apply_temperature
 from mein.experts.base import Expert
 from mein.imitators.reference import Imitators
 from mein.inference import choose_device, device_of, expert_logits, imitator_alpha
-from mein.lexicon import LEXICON, SPEAKS_IN, Lexicon, load_lexicon
+from mein.lexicon import LEXICON, LEXICON_OF_TRAIN, SPEAKS_IN, Lexicon, load_lexicon
 from mein.text.encoder import Encoder
 from mein.text.ragged import Ragged
 from mein.training.checkpoint import load_tensors, save_tensors
@@ -193,9 +193,15 @@ def read_config(folder: RunFolder) -> Config:
 
 
 def load_variant(
-    folder: RunFolder, config: Config, name: str, device: torch.device, teacher: Teacher | None = None
+    folder: RunFolder,
+    config: Config,
+    name: str,
+    device: torch.device,
+    teacher: Teacher | None = None,
+    *,
+    knows_dev: bool = True,
 ) -> Model:
-    """The mixture, or what it is compared with: the plain expert, closed gates, random vectors."""
+    """The mixture, or what it is compared with; its lexicon knows dev's labels too, unless it must not."""
     labels, prior = read_labels(folder)
     reader = open_reader(config, folder, labels.classes, device, teacher)
     encoder = load_encoder(config, folder, reader)
@@ -207,7 +213,7 @@ def load_variant(
     imitator_facts = restore(folder, "imitators", imitators)
     gates, lexicon = np.array(facts["gates"]), None
     if name in SPEAKS_IN and is_taught and config.mixture.hears_lexicon:
-        lexicon = load_lexicon(folder / LEXICON).with_gate(float(gates[-1]))
+        lexicon = load_lexicon(folder / (LEXICON if knows_dev else LEXICON_OF_TRAIN)).with_gate(gates[-1])
         gates = gates[:-1]
     return Model(
         config=config,

@@ -31,6 +31,7 @@ from mein.model import mixed_logits
 from mein.prepare import prepare, refuse_unknown_texts
 from mein.pretrain import held_apart, language_model
 from mein.progress import Reporter
+from mein.student import digest_of_teacher, refuse_other_teacher, taught_part
 from mein.text.writing import Spread
 from mein.training.checkpoint import save_tensors
 from mein.training.folder import RunFolder
@@ -88,6 +89,7 @@ def prepared_run(
         teacher = open_teacher(config, labeled.labels.classes, teacher)
         refuse_unknown_texts(teacher, labeled, corpus)
     words_of_language_model(config)  # refuses one that does not fit, before the folder is taken
+    refuse_other_teacher(config, corpus, labeled)
     device = choose_device(config.runtime.device)
     with ranks.first_goes_ahead():
         folder.claim(identity_of(config, corpus, teacher), resume)
@@ -111,6 +113,8 @@ def identity_of(config: Config, corpus: Corpus, teacher: Teacher | None = None) 
         identity["teacher"] = teacher.digest
     if config.expert.language_model is not None:
         identity["language_model"] = digest_of_language_model(config)
+    if config.expert.student_of is not None:
+        identity["student_of"] = digest_of_teacher(config)
     return identity
 
 
@@ -119,7 +123,7 @@ def learned_expert(run: Run) -> Expert:
     expert = _new_expert(run)
     path = run.folder / "expert.safetensors"
     if not ranks.exists(path):
-        train_part, dev_part = labeled_part(run, "train"), labeled_part(run, "dev")
+        train_part, dev_part = taught_part(run, labeled_part(run, "train")), labeled_part(run, "dev")
         if run.config.expert.has_language_model:
             _start_from_language_model(run, expert)
         if run.config.expert.kind != "teacher":  # who has learned already

@@ -30,6 +30,7 @@ FLOORS = [
     {"prepare", "label_worker"},
     {"adapt", "pretrain"},
     {"workspace"},
+    {"student"},
     {"run"},
     {"voices"},
     {"judged"},

@@ -23,7 +23,18 @@ from mein.config import load_config, parse_overrides
 from mein.errors import ConfigError, InputError, RunError
 from mein.evaluation.table import CLOSED_GATES, EXPERT, MIXTURE, RANDOM_VECTORS
 from mein.experiments import cells, tables
-from mein.experiments.cells import CHOSEN, CHOSEN_ON, DATA, EXPERTS, MAIN_RUN, OURS, OWNED, VARIANTS, Cell
+from mein.experiments.cells import (
+    CHOSEN,
+    CHOSEN_ON,
+    DATA,
+    EXPERTS,
+    MAIN_RUN,
+    OURS,
+    OWNED,
+    TEACHERS,
+    VARIANTS,
+    Cell,
+)
 from mein.experiments.column import run_column
 from mein.experiments.experiment import Experiment
 from mein.experiments.figures import more_data_figure, windows_figure
@@ -610,7 +621,7 @@ def test_a_line_tells_the_time_of_what_it_shares(experiment: Experiment, lines: 
     assert told == {round(sum(map(seconds_of, shared)), 1)}
     page = tables.results_page([made_up("lstm", variant, 0, 100) for variant in ("plain", "imn")])
     assert "; 1 minutes of runs. " in page  # both cells are of one run
-    assert "minutes of encoding and language models: lstm 1.5." in page
+    assert "minutes of encoding, language models and teachers: lstm 1.5." in page
 
 
 def test_a_command_makes_its_cell_anew(experiment: Experiment) -> None:
@@ -676,6 +687,46 @@ def test_a_seed_without_its_split_is_told_how_to_make_it(tmp_path: Path) -> None
     remedy = r"make the set with `mein data rotten --seed 2 --out .*data/rotten/seed-2`"
     with pytest.raises(InputError, match=rf"rotten/seed-2/train\.parquet is missing, .*{remedy}"):
         reproduce(request(own, datasets=("rotten",), seeds=range(3)), jobs=1)
+
+
+def test_a_student_has_its_teacher_from_the_same_grid(
+    experiment: Experiment, lines: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    own = replace(experiment, results=tmp_path)
+    teacher = folder_of(experiment, "imn-lexicon-w1234-uall")
+    before = tiny.artefacts(teacher)
+    run_column(own, [Cell("toy", "lm-lstm-student", variant, 0) for variant in ("plain", "imn-paper")])
+    assert tiny.artefacts(teacher) == before  # it was there already
+    found = read_lines(tmp_path)
+    assert [(line["expert"], line["variant"]) for line in found] == [
+        ("lm-lstm-student", "plain"),
+        ("lm-lstm-student", "imn-paper"),
+    ]
+    folder = RunFolder(experiment.work / "toy/lm-lstm-student/seed-0/main")
+    assert read_config(folder).expert.student_of == str(teacher)
+    taught = [seconds_of(RunFolder(path)) for path in (teacher, folder_of(experiment, "main"))]
+    assert found[0]["shared_seconds"] == round(lines[0]["shared_seconds"] + sum(taught), 1)
+
+
+def test_a_student_whose_teacher_is_not_there_yet_has_it_trained(
+    experiment: Experiment, tmp_path: Path
+) -> None:
+    own = replace(experiment, work=tmp_path / "work", results=tmp_path / "results")
+    run_column(own, [Cell("toy", "lm-lstm-student", "plain", 0)])
+    assert (tmp_path / "work/toy/lm-lstm/seed-0/imn-lexicon-w1234-uall/done").exists()
+    assert [line["expert"] for line in read_lines(own.results)] == ["lm-lstm-student"]
+
+
+def test_students_are_rows_of_ours_with_settings_of_their_teachers(experiment: Experiment) -> None:
+    full = replace(experiment, preset="full", settings={})
+    for student, teacher in TEACHERS.items():
+        named = {} if "lstm" in student else {"expert.model": "x"}
+        ours, theirs = (full.config("rotten", name, 0, **named) for name in (student, teacher))
+        epochs = {"epochs": theirs.expert_training.epochs}
+        assert ours.expert_training != theirs.expert_training
+        assert ours.expert_training.model_copy(update=epochs) == theirs.expert_training
+        assert ours.expert == theirs.expert
+    assert set(TEACHERS.values()) <= {*EXPERTS, *OURS}
 
 
 @pytest.fixture

@@ -25,8 +25,17 @@ EXPERTS: dict[str, dict[str, Any]] = {
 }
 """The paper's rows, and the settings that make each."""
 
-OURS: dict[str, dict[str, Any]] = {"transformer": {"expert.kind": "transformer", "expert.training": "plain"}}
-"""Rows that the paper does not have, for --set expert.model=FOLDER."""
+TRANSFORMER: dict[str, Any] = {"expert.kind": "transformer", "expert.training": "plain"}
+OURS: dict[str, dict[str, Any]] = {
+    "lm-lstm-student": EXPERTS["lm-lstm"],
+    "adv-lm-lstm-student": EXPERTS["adv-lm-lstm"],
+    "transformer": TRANSFORMER,
+    "transformer-student": TRANSFORMER,
+}
+"""Rows that the paper does not have; transformers for --set expert.model=FOLDER."""
+
+TEACHERS = {name: name.removesuffix("-student") for name in OURS if name.endswith("-student")}
+"""Whose mixture, by our gates and with a lexicon, tells a student's expert about unlabelled text."""
 
 CHOSEN: dict[str, Any] = {
     "pretraining.patience": None,
@@ -58,6 +67,13 @@ CHOSEN_FOR: dict[str, dict[str, Any]] = {
 """What was chosen on IMDB's dev for all rows, and for some: with the preset full, and --set above it. A
 transformer's are those of its preset, but for the epochs, set by hand."""
 
+CHOSEN_OF_STUDENTS: dict[str, dict[str, Any]] = {
+    "lm-lstm-student": {"expert_training.epochs": 5},
+    "adv-lm-lstm-student": {"expert_training.epochs": 5},
+    "transformer-student": {"expert_training.epochs": 2},
+}
+"""What students have instead of what their teachers have: their epochs are longer."""
+
 CHOSEN_ON: dict[str, dict[str, Any]] = {
     "electronics": {"pretraining.epochs": 12},
     "r52": {
@@ -80,7 +96,7 @@ MAIN_RUN: dict[str, Any] = {
 }
 """What a row's main run has, whatever the preset says; its other runs branch off from there."""
 
-OWNED = ("seed", "expert.kind", "expert.training", "expert.language_model", *MAIN_RUN)
+OWNED = ("seed", "expert.kind", "expert.training", "expert.language_model", "expert.student_of", *MAIN_RUN)
 """Settings by which cells differ: the grid's to set, not the user's."""
 
 OF_THE_PAPER: dict[str, Any] = {

@@ -1,16 +1,18 @@
 """All cells of one expert on one data set by one seed: trained once, varied from there."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any
 
 from mein.config import Config
 from mein.data.corpus import Corpus
 from mein.errors import telling_of_a_full_gpu
 from mein.experiments.branch import branch
-from mein.experiments.cells import MAIN, OF_RUNS, Cell
+from mein.experiments.cells import MAIN, OF_RUNS, TEACHERS, Cell
 from mein.experiments.experiment import Experiment
 from mein.experiments.record import record
+from mein.experiments.seconds import seconds_of
 from mein.experiments.shared import encoded_text, expert_config, shared_seconds, under_work
 from mein.files import link_or_copy
 from mein.judge import train_and_judge
@@ -21,26 +23,57 @@ from mein.training.folder import RunFolder
 
 def run_column(experiment: Experiment, cells: list[Cell]) -> None:
     """Run cells that share data set, expert and seed; each is recorded as soon as it is known."""
-    first = cells[0]
     with under_work(), telling_of_a_full_gpu():
-        corpus = experiment.corpus(first.dataset, first.seed)
-        work = experiment.work / experiment.place(first.dataset, first.seed)
-        text = encoded_text(experiment, first, work, corpus)
-        config = expert_config(experiment, first, work, text, corpus)
-        shared = shared_seconds(config, text)
-        main = RunFolder(work / first.expert / f"seed-{first.seed}" / MAIN)
-        _teach(experiment, config, corpus, text, main)
-        for name in dict.fromkeys(cell.run for cell in cells):
-            own = [cell for cell in cells if cell.run == name]
-            folder, settings = RunFolder(main.path.with_name(name)), _run_config(config, own[0])
-            with _turn(folder):
-                if name != MAIN:
-                    is_alike = _learn_alike(settings, config)
-                    branch(main, folder, settings, corpus, "imitators" if is_alike else "expert")
-                _pass_lexicons_on(text, folder, settings)
-                _train(experiment, settings, corpus, folder, own[0].controls)
-                _pass_lexicons_on(folder, text, settings)
-            record(experiment, own, settings, corpus, folder, shared)
+        for trained in _trained(experiment, cells):
+            record(experiment, trained.cells, trained.config, trained.corpus, trained.folder, trained.before)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A finished run, the cells that it answers, and the seconds that went by before it began."""
+
+    cells: list[Cell]
+    config: Config
+    corpus: Corpus
+    folder: RunFolder
+    before: float
+
+
+def _trained(experiment: Experiment, cells: list[Cell]) -> Iterator[Trained]:
+    first = cells[0]
+    corpus = experiment.corpus(first.dataset, first.seed)
+    work = experiment.work / experiment.place(first.dataset, first.seed)
+    text = encoded_text(experiment, first, work, corpus)
+    teacher = _teacher(experiment, first)
+    config = expert_config(experiment, first, work, text, corpus, None if teacher is None else teacher.folder)
+    before = shared_seconds(config, text) if teacher is None else _seconds_with(teacher)
+    main = RunFolder(work / first.expert / f"seed-{first.seed}" / MAIN)
+    _teach(experiment, config, corpus, text, main)
+    for name in dict.fromkeys(cell.run for cell in cells):
+        own = [cell for cell in cells if cell.run == name]
+        folder, settings = RunFolder(main.path.with_name(name)), _run_config(config, own[0])
+        with _turn(folder):
+            if name != MAIN:
+                is_alike = _learn_alike(settings, config)
+                branch(main, folder, settings, corpus, "imitators" if is_alike else "expert")
+            _pass_lexicons_on(text, folder, settings)
+            _train(experiment, settings, corpus, folder, own[0].controls)
+            _pass_lexicons_on(folder, text, settings)
+        yield Trained(own, settings, corpus, folder, before)
+
+
+def _teacher(experiment: Experiment, cell: Cell) -> Trained | None:
+    """The run that tells a student about unlabelled text, trained first if it is not there yet."""
+    if cell.expert not in TEACHERS:
+        return None
+    lesson = Cell(cell.dataset, TEACHERS[cell.expert], "imn-lexicon", cell.seed)
+    return next(_trained(experiment, [lesson]))
+
+
+def _seconds_with(teacher: Trained) -> float:
+    """How long a teacher took, with what it shares with other runs."""
+    main = RunFolder(teacher.folder.path.with_name(MAIN))
+    return teacher.before + seconds_of(main) + seconds_of(teacher.folder)
 
 
 def _teach(experiment: Experiment, config: Config, corpus: Corpus, text: RunFolder, main: RunFolder) -> None:

@@ -9,7 +9,16 @@ from mein.data.benchmarks import BENCHMARKS
 from mein.data.corpus import Corpus, corpus_of_files, source_of_lists
 from mein.data.readers import ColumnsConfig
 from mein.errors import InputError
-from mein.experiments.cells import CHOSEN, CHOSEN_FOR, CHOSEN_ON, EXPERTS, MAIN_RUN, OURS
+from mein.experiments.cells import (
+    CHOSEN,
+    CHOSEN_FOR,
+    CHOSEN_OF_STUDENTS,
+    CHOSEN_ON,
+    EXPERTS,
+    MAIN_RUN,
+    OURS,
+    TEACHERS,
+)
 from mein.experiments.settings import digest_of
 from mein.labeled import read_labeled
 from mein.progress import Reporter
@@ -90,8 +99,9 @@ class Experiment:
         """What we chose for an expert's row, or for all; other presets are taken at their word."""
         if self.preset != "full":
             return {}
-        own = {} if expert is None else CHOSEN_FOR.get(expert, {})
-        return CHOSEN | own | CHOSEN_ON.get(dataset, {})
+        own = {} if expert is None else CHOSEN_FOR.get(TEACHERS.get(expert, expert), {})
+        students = {} if expert is None else CHOSEN_OF_STUDENTS.get(expert, {})
+        return CHOSEN | own | CHOSEN_ON.get(dataset, {}) | students
 
     def digest(self, dataset: str, expert: str) -> str:
         """What tells an expert's results by these settings from those by others."""

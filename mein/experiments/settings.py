@@ -28,7 +28,7 @@ def digest_of(config: Config) -> str:
     Defaults are left out of it, so that a setting that is new to mein changes no digest; and so are those of
     a language model where there is none.
     """
-    exclude: Any = {"runtime": True, "seed": True, "expert": {"language_model"}}
+    exclude: Any = {"runtime": True, "seed": True, "expert": {"language_model", "student_of"}}
     if not config.expert.has_language_model:
         exclude["pretraining"] = True
     told = config.model_dump(mode="json", exclude=exclude, exclude_defaults=True)

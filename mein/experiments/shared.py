@@ -9,7 +9,7 @@ from mein.config import Config
 from mein.data.corpus import Corpus
 from mein.errors import InputError, RunError
 from mein.experiments.branch import share
-from mein.experiments.cells import Cell
+from mein.experiments.cells import TEACHERS, Cell
 from mein.experiments.experiment import OF_TEXT, Experiment
 from mein.experiments.seconds import seconds_of, timed
 from mein.files import sha256_of
@@ -42,7 +42,8 @@ def under_work() -> Iterator[None]:
 def encoded_text(experiment: Experiment, cell: Cell, work: Path, corpus: Corpus) -> RunFolder:
     """The encoded text that all runs on a data set share; one whose expert has its own words has its own."""
     main = experiment.config(cell.dataset, cell.expert, cell.seed)
-    folder = RunFolder(work / ("text" if main.expert.reads_words else f"text-{cell.expert}"))
+    name = "text" if main.expert.reads_words else f"text-{TEACHERS.get(cell.expert, cell.expert)}"
+    folder = RunFolder(work / name)
     own = {} if main.expert.reads_words else {"expert.model": main.expert.model}
     config = experiment.shared_config(cell.dataset, OF_TEXT, seed=0, **own)
     with folder.held(waits=True):
@@ -95,9 +96,17 @@ def cells_that_fit(experiment: Experiment, cells: Sequence[Cell]) -> list[Cell]:
     return fitting
 
 
-def expert_config(experiment: Experiment, cell: Cell, work: Path, text: RunFolder, corpus: Corpus) -> Config:
+def expert_config(
+    experiment: Experiment,
+    cell: Cell,
+    work: Path,
+    text: RunFolder,
+    corpus: Corpus,
+    teacher: RunFolder | None = None,
+) -> Config:
     """The settings of an expert, whose language model is trained first if it is not there yet."""
-    config = experiment.config(cell.dataset, cell.expert, cell.seed)
+    named = {} if teacher is None else {"expert.student_of": str(teacher.path)}
+    config = experiment.config(cell.dataset, cell.expert, cell.seed, **named)
     if not config.expert.has_language_model:
         return config
     folder = RunFolder(work / f"language-model-{config.expert.kind}-{config.expert.embedding_dim}")
@@ -111,9 +120,8 @@ def expert_config(experiment: Experiment, cell: Cell, work: Path, text: RunFolde
             runtime = Runtime(folder, experiment.reporter, own.runtime.checkpoint_seconds)
             with timed(folder, "language_model"):
                 language_model(own, words, texts, held_out[0], runtime, choose_device(own.runtime.device))
-    found = experiment.config(
-        cell.dataset, cell.expert, cell.seed, **{"expert.language_model": str(folder.path)}
-    )
+    named["expert.language_model"] = str(folder.path)
+    found = experiment.config(cell.dataset, cell.expert, cell.seed, **named)
     words_of_language_model(found)  # refuses what does not fit
     return found
 

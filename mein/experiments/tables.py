@@ -129,9 +129,7 @@ def _provenance(lines: Sequence[Line]) -> str:
         if (seconds := [s for line in _select(lines, expert=expert) if (s := line["shared_seconds"])])
     ]
     if shared:
-        told += (
-            f" Before them, shared by seeds, minutes of encoding and language models: {', '.join(shared)}."
-        )
+        told += f" Before them, minutes of encoding, language models and teachers: {', '.join(shared)}."
     return told
 
 

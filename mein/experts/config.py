@@ -25,6 +25,11 @@ class ExpertConfig(Settings):
     every document, in a column `probabilities` beside the text."""
     language_model: str | None = None
     """Folder of a language model made by `mein pretrain` or by another run; none trains one first."""
+    student_of: str | None = None
+    """Folder of a finished run with the same labels: in stage 1 the expert also learns what that run says of
+    unlabelled text."""
+    student_documents: int = Field(default=100_000, ge=1)
+    """Of so many unlabelled documents at most, drawn at random."""
     embedding_dim: int = Field(default=256, ge=1)
     """D, the size of a word's embedding."""
     hidden_dim: int = Field(default=1024, ge=1)
@@ -71,6 +76,8 @@ class ExpertConfig(Settings):
             return f"A frozen encoder cannot be trained by {self.training!r}: set expert.training to plain."
         if self.kind == "teacher" and self.training != "plain":
             return f"A teacher cannot be trained by {self.training!r}: set expert.training to plain."
+        if self.kind == "teacher" and self.student_of is not None:
+            return "A teacher has learned already and is nobody's student: leave expert.student_of out."
         if self.training == "ivat" and self.kind not in ("lstm", "lm-lstm"):
             return f"ivat needs embeddings of words, which {self.kind!r} lacks: take vat, or lm-lstm."
         if self.language_model is not None and not self.has_language_model:

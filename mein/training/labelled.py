@@ -30,9 +30,10 @@ class Randomness:
 
 @dataclass(frozen=True)
 class Labelled:
-    """A labelled batch: what the expert reads, alpha (I, B, Y), a constant, labels and weights (B,).
+    """A labelled batch: what the expert reads, alpha (I, B, Y), a constant, labels, weights (B,).
 
-    Or a share of one, whose documents have `part` of the whole batch's weight.
+    Labels are ids (B,), or probabilities (B, Y). Or a share of one, whose documents have `part` of the
+    whole batch's weight.
     """
 
     batch: WordBatch

@@ -73,7 +73,9 @@ class ImitationConfig(OptimizationConfig):
 
 @dataclass(frozen=True)
 class LabeledPart:
-    """Encoded documents: words, label ids (n,), weights (n,), and the imitators' evidence on them.
+    """Encoded documents: words, labels, weights (n,), and the imitators' evidence on them.
+
+    Labels are ids (n,), or in stage 1 perhaps probabilities (n, Y).
 
     alpha (I, n, Y) is constant in stage 3, so it is computed once; in stage 1 there is none: I = 0.
     """

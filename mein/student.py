@@ -1,0 +1,128 @@
+"""A student: an expert that learns from the labels and from what a finished run says of unlabelled text."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from mein import ranks
+from mein.artefacts import SEALED, verify
+from mein.config import Config
+from mein.data.corpus import Corpus
+from mein.errors import ConfigError, InputError, RunError
+from mein.files import sha256_of
+from mein.inference import Evidence
+from mein.labeled import LabeledTexts
+from mein.model import Model, load_variant, read_config
+from mein.text.ragged import Ragged, concatenate
+from mein.training.checkpoint import load_tensors, save_tensors
+from mein.training.folder import RunFolder
+from mein.training.stages import LabeledPart, drawn_rows
+from mein.unlabeled import UnlabeledTexts, known_texts
+from mein.workspace import UNLABELED_PARTS, Run
+
+LESSONS = "lessons"  # the folder of a run with what its teacher says
+LESSON_DOCUMENTS = 10_000  # in one of its files: what a kill may lose
+
+
+def refuse_other_teacher(config: Config, corpus: Corpus, labeled: LabeledTexts) -> None:
+    """Refuse a teacher that is no finished run, or that knows other labels: dev's may be among them."""
+    if config.expert.student_of is None:
+        return
+    if corpus.unlabeled is None:
+        raise ConfigError("A student needs unlabelled text to hear its teacher on: give --unlabeled FILE.")
+    folder = RunFolder(Path(config.expert.student_of))
+    if not folder.is_done:
+        raise RunError(f"{folder.path} holds no finished run: give --student-of the folder of one.")
+    verify(folder, "done", SEALED)
+    known = folder.read_json("labels.json")
+    if known.get("documents") != labeled.digest or known.get("classes") != list(labeled.labels.classes):
+        raise InputError(
+            f"The run in {folder.path} learned from other labels, or keeps others for choosing: "
+            "train it with the same --labeled, --dev and --seed as its student."
+        )
+
+
+def digest_of_teacher(config: Config) -> str:
+    """A checksum of its weights."""
+    assert config.expert.student_of is not None
+    return sha256_of(Path(config.expert.student_of) / "mixture.safetensors")
+
+
+def taught_part(run: Run, train_part: LabeledPart) -> LabeledPart:
+    """Train; for a student with labels as probabilities (n, Y), and after it what its teacher says."""
+    if run.config.expert.student_of is None:
+        return train_part
+    with run.timed("lessons"):
+        if ranks.is_first():
+            _hear(run)
+        ranks.barrier()
+    lessons = [_lesson(path) for path in sorted((run.folder / LESSONS).glob("*.safetensors"))]
+    certain = np.eye(run.classes, dtype=np.float32)[train_part.labels]
+    labels = np.concatenate([certain, *(said for _, said in lessons)])
+    weights = np.concatenate([train_part.weights, *(np.ones(len(said), np.float32) for _, said in lessons)])
+    words = concatenate([train_part.words, *(words for words, _ in lessons)])
+    return LabeledPart(words, labels, weights, np.zeros((0, len(labels), run.classes), np.float32))
+
+
+def _hear(run: Run) -> None:
+    """Ask the teacher about some unlabelled documents, and write down what it says, file after file."""
+    folder = RunFolder(Path(str(run.config.expert.student_of)))
+    documents = min(_unlabeled(run), run.config.expert.student_documents)
+    teacher = load_variant(folder, read_config(folder), "mixture", run.device, knows_dev=False)
+    evidence = Evidence(teacher.imitators, run.classes)
+    (run.folder / LESSONS).mkdir(exist_ok=True)
+    run.runtime.reporter.say(f"Before stage 1: what {folder.path} says of {documents:,} unlabelled documents")
+    with run.runtime.reporter.task("lessons", documents) as task:
+        for number, texts in enumerate(_texts(run)):
+            path = run.folder / LESSONS / f"{number:05}.safetensors"
+            if not path.exists():
+                words, said = _said(run, teacher, evidence, texts)
+                arrays = {"values": words.values, "offsets": words.offsets, "said": said}
+                save_tensors(path, {name: torch.from_numpy(array) for name, array in arrays.items()}, {})
+            task.advance(len(texts))
+
+
+def _said(run: Run, teacher: Model, evidence: Evidence, texts: list[str]) -> tuple[Ragged, np.ndarray]:
+    """What the student reads of some texts, and p(y | X) (n, Y) by its teacher."""
+    documents = teacher.encode(texts)
+    mixed = teacher.mixed(documents, evidence.alpha(documents.pieces))
+    said = np.exp(teacher.calibrated(documents, mixed, teacher.temperature)).astype(np.float32)
+    reads_alike = teacher.encoder.fingerprint == run.encoder.fingerprint
+    return (documents.words if reads_alike else run.encoder.encode_ragged(texts)[0]), said
+
+
+def _texts(run: Run) -> Iterator[list[str]]:
+    """The unlabelled documents that the teacher is asked about, those of one file at a time."""
+    total = _unlabeled(run)
+    is_drawn = drawn_rows(total, run.config.expert.student_documents, run.config.seed)
+    wanted = np.ones(total, dtype=bool) if is_drawn is None else is_drawn
+    found: list[str] = []
+    seen = 0
+    for chunk in UnlabeledTexts(run.config, run.corpus.unlabeled, known_texts(run.corpus.test)):
+        rows = np.flatnonzero(wanted[seen : seen + len(chunk)])
+        found += [chunk[row] for row in rows]
+        seen += len(chunk)
+        while len(found) >= LESSON_DOCUMENTS:
+            yield found[:LESSON_DOCUMENTS]
+            found = found[LESSON_DOCUMENTS:]
+    if seen != total:
+        raise InputError(
+            f"{run.corpus.names.get('unlabeled', 'The unlabelled text')} has {seen:,} documents where "
+            f"{total:,} were encoded: restore it, or choose another --out."
+        )
+    if found:
+        yield found
+
+
+def _unlabeled(run: Run) -> int:
+    """How many unlabelled documents there are."""
+    return sum(run.counts.get(part, 0) for part in UNLABELED_PARTS)
+
+
+def _lesson(path: Path) -> tuple[Ragged, np.ndarray]:
+    """What is in one file: documents, and the teacher's probabilities (n, Y)."""
+    tensors: dict[str, Any] = {name: tensor.numpy() for name, tensor in load_tensors(path)[0].items()}
+    return Ragged(tensors["values"], tensors["offsets"]), tensors["said"]
