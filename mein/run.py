@@ -31,7 +31,7 @@ from mein.model import mixed_logits
 from mein.prepare import prepare, refuse_unknown_texts
 from mein.pretrain import held_apart, language_model
 from mein.progress import Reporter
-from mein.student import digest_of_teacher, refuse_other_teacher, taught_part
+from mein.student import digest_of_teacher, refuse_other_teacher, stage_1, taught_part
 from mein.text.writing import Spread
 from mein.training.checkpoint import save_tensors
 from mein.training.folder import RunFolder
@@ -129,7 +129,7 @@ def learned_expert(run: Run) -> Expert:
         if run.config.expert.kind != "teacher":  # who has learned already
             run.runtime.reporter.say("Stage 1: the expert learns from the labels (*: the best epoch so far)")
             objective = objective_of(run, expert, None, "expert")
-            settings = (run.config.expert_training, objective, run.runtime, run.config.seed)
+            settings = (stage_1(run.config), objective, run.runtime, run.config.seed)
             with run.timed("expert"):
                 train_expert(expert, train_part, dev_part, *settings)
         z = expert_logits(expert, dev_part.words)

@@ -19,7 +19,7 @@ from mein.model import Model, load_variant, read_config
 from mein.text.ragged import Ragged, concatenate
 from mein.training.checkpoint import load_tensors, save_tensors
 from mein.training.folder import RunFolder
-from mein.training.stages import LabeledPart, drawn_rows
+from mein.training.stages import LabeledPart, SupervisedConfig, drawn_rows
 from mein.unlabeled import UnlabeledTexts, known_texts
 from mein.workspace import UNLABELED_PARTS, Run
 
@@ -49,6 +49,13 @@ def digest_of_teacher(config: Config) -> str:
     """A checksum of its weights."""
     assert config.expert.student_of is not None
     return sha256_of(Path(config.expert.student_of) / "mixture.safetensors")
+
+
+def stage_1(config: Config) -> SupervisedConfig:
+    """How the expert learns: a student's epochs are longer, and so it has a number of its own."""
+    if config.expert.student_of is None:
+        return config.expert_training
+    return config.expert_training.model_copy(update={"epochs": config.expert.student_epochs})
 
 
 def taught_part(run: Run, train_part: LabeledPart) -> LabeledPart:

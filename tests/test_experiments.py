@@ -723,11 +723,10 @@ def test_students_are_rows_of_ours_with_settings_of_their_teachers(experiment: E
     for student, teacher in TEACHERS.items():
         named = {} if "lstm" in student else {"expert.model": "x"}
         ours, theirs = (full.config("rotten", name, 0, **named) for name in (student, teacher))
-        own = {name.split(".")[1] for name in CHOSEN_OF_STUDENTS[student]}
-        same = ours.expert_training.model_dump(exclude=own)
-        assert same == theirs.expert_training.model_dump(exclude=own)
-        assert ours.expert_training.epochs < theirs.expert_training.epochs
-        assert ours.expert == theirs.expert
+        own = CHOSEN_OF_STUDENTS.get(student, {})
+        wanted = full.config("rotten", teacher, 0, **named | own)
+        assert ours == wanted
+        assert (ours == theirs) == (not own)
     assert set(TEACHERS.values()) <= {*EXPERTS, *OURS}
 
 

@@ -17,7 +17,7 @@ from mein.errors import InputError
 from mein.evaluation.table import EXPERT
 from mein.mixture import supervised_loss
 from mein.model import load_model, load_variant, read_config
-from mein.student import LESSONS
+from mein.student import LESSONS, stage_1
 from mein.training.folder import RunFolder
 from mein.training.stages import LabeledPart, train_expert
 from tests import tiny
@@ -89,7 +89,8 @@ def test_it_learns_the_labels_and_what_its_teacher_says(
 
 
 def test_it_comes_to_agree_with_its_teacher(teacher: Path, tmp_path: Path) -> None:
-    longer: dict[str, Any] = {"expert_training__epochs": 12, "expert_training__learning_rate": 0.01}
+    longer: dict[str, Any] = {"expert_training__epochs": 12, "expert__student_epochs": 12}
+    longer["expert_training__learning_rate"] = 0.01
     tiny.run(tmp_path / "plain", **longer)
     tiny.run(tmp_path / "student", expert__student_of=str(teacher), **longer)
     wanted = says(teacher, RAW)
@@ -117,6 +118,12 @@ def test_a_teacher_may_read_other_words(teacher: Path, tmp_path: Path, heard: li
     assert heard[0].words.to_lists()[n:] == load_model(tmp_path / "run").encode(RAW).words.to_lists()
     assert load_model(teacher).encode(RAW).words.to_lists() != heard[0].words.to_lists()[n:]
     assert_allclose(heard[0].labels[n:], says(teacher, RAW), atol=1e-6)
+
+
+def test_its_epochs_are_a_number_of_their_own(teacher: Path, tmp_path: Path) -> None:
+    tiny.run(tmp_path / "run", expert__student_of=str(teacher), expert__student_epochs=3)
+    assert [line["epoch"] for line in RunFolder(tmp_path / "run").metrics("expert")] == [0, 1, 2, 3]
+    assert stage_1(tiny.config(expert__student_epochs=3)).epochs == 2  # who has no teacher
 
 
 @pytest.mark.parametrize("training", ["adv", "vat"])

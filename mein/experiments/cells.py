@@ -68,15 +68,13 @@ CHOSEN_FOR: dict[str, dict[str, Any]] = {
 transformer's are those of its preset, but for the epochs, set by hand."""
 
 CHOSEN_OF_STUDENTS: dict[str, dict[str, Any]] = {
-    "lm-lstm-student": {"expert_training.epochs": 5},
-    "adv-lm-lstm-student": {"expert_training.epochs": 5},
     "transformer-student": {
-        "expert_training.epochs": 2,
+        "expert.student_epochs": 2,
         "expert_training.batch_documents": 128,
         "expert_training.learning_rate": 1e-4,
     },
 }
-"""What students have instead of what their teachers have: fewer epochs, which are longer. Set by hand."""
+"""What students have instead of what their teachers have, set by hand."""
 
 CHOSEN_ON: dict[str, dict[str, Any]] = {
     "electronics": {"pretraining.epochs": 12},

@@ -30,6 +30,8 @@ class ExpertConfig(Settings):
     unlabelled text."""
     student_documents: int = Field(default=100_000, ge=1)
     """Of so many unlabelled documents at most, drawn at random."""
+    student_epochs: int = Field(default=5, ge=0)
+    """Passes over the labels and these documents, instead of expert_training.epochs."""
     embedding_dim: int = Field(default=256, ge=1)
     """D, the size of a word's embedding."""
     hidden_dim: int = Field(default=1024, ge=1)
