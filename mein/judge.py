@@ -19,6 +19,7 @@ from mein.evaluation.table import (
     IMITATORS_ALONE,
     MIXTURE,
     RANDOM_VECTORS,
+    TEACHER,
     TFIDF,
     Row,
     compare,
@@ -32,6 +33,7 @@ from mein.model import Encoded, Model, load_variant
 from mein.progress import Reporter, Silence
 from mein.ranks import is_first
 from mein.run import CONTROLS, train_run
+from mein.student import load_teacher
 from mein.training.folder import RunFolder
 from mein.workspace import Run
 
@@ -61,6 +63,9 @@ def train_and_judge(
         part, texts, ids = _judged_part(run)
         with run.timed("judging"):
             baseline = _baseline(run, texts, holds_dev=part == "dev") if has_baseline else {}
+            if has_baseline and config.expert.student_of is not None:
+                model = load_teacher(config, run.device, knows_dev=part != "dev")
+                baseline[TEACHER] = model.log_probs(texts)
             systems = baseline | log_probs_of_all(folder, config, part, texts, teacher)
         rows = compare(ids, systems, seed=config.seed)
         if not folder.is_done:

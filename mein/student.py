@@ -51,6 +51,12 @@ def digest_of_teacher(config: Config) -> str:
     return sha256_of(Path(config.expert.student_of) / "mixture.safetensors")
 
 
+def load_teacher(config: Config, device: torch.device, *, knows_dev: bool) -> Model:
+    """The mixture of the run that a student learns from."""
+    folder = RunFolder(Path(str(config.expert.student_of)))
+    return load_variant(folder, read_config(folder), "mixture", device, knows_dev=knows_dev)
+
+
 def stage_1(config: Config) -> SupervisedConfig:
     """How the expert learns: a student's epochs are longer, and so it has a number of its own."""
     if config.expert.student_of is None:
@@ -76,12 +82,12 @@ def taught_part(run: Run, train_part: LabeledPart) -> LabeledPart:
 
 def _hear(run: Run) -> None:
     """Ask the teacher about some unlabelled documents, and write down what it says, file after file."""
-    folder = RunFolder(Path(str(run.config.expert.student_of)))
     documents = min(_unlabeled(run), run.config.expert.student_documents)
-    teacher = load_variant(folder, read_config(folder), "mixture", run.device, knows_dev=False)
+    teacher = load_teacher(run.config, run.device, knows_dev=False)
     evidence = Evidence(teacher.imitators, run.classes)
     (run.folder / LESSONS).mkdir(exist_ok=True)
-    run.runtime.reporter.say(f"Before stage 1: what {folder.path} says of {documents:,} unlabelled documents")
+    said_by = run.config.expert.student_of
+    run.runtime.reporter.say(f"Before stage 1: what {said_by} says of {documents:,} unlabelled documents")
     with run.runtime.reporter.task("lessons", documents) as task:
         for number, texts in enumerate(_texts(run)):
             path = run.folder / LESSONS / f"{number:05}.safetensors"

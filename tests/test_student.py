@@ -1,5 +1,6 @@
 """A student: an expert that learns from the labels and from what a finished run says of unlabelled text."""
 
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -14,9 +15,11 @@ from mein import run as training
 from mein import student
 from mein.data.corpus import source_of_lists
 from mein.errors import InputError
-from mein.evaluation.table import EXPERT
+from mein.evaluation.table import CLOSED_GATES, EXPERT, MIXTURE, TEACHER, TFIDF, compare, headline
 from mein.mixture import supervised_loss
 from mein.model import load_model, load_variant, read_config
+from mein.report.page import page as shown
+from mein.report.reading import read_finished
 from mein.student import LESSONS, stage_1
 from mein.training.folder import RunFolder
 from mein.training.stages import LabeledPart, train_expert
@@ -176,6 +179,31 @@ def test_another_teacher_is_another_run(teacher: Path, tmp_path: Path) -> None:
     shutil.move(tmp_path / "other", tmp_path / "teacher")
     with pytest.raises(Exception, match="student_of"):
         tiny.run(tmp_path / "run", expert__student_of=str(tmp_path / "teacher"), resume=True)
+
+
+def test_its_verdict_is_about_its_teacher(teacher: Path, tmp_path: Path) -> None:
+    rows = {row.name: row for row in tiny.run(tmp_path / "run", expert__student_of=str(teacher))}
+    assert list(rows)[:3] == [TFIDF, TEACHER, EXPERT]
+    theirs = RunFolder(teacher).metrics("verdict")
+    wanted = next(line["error"] for line in theirs if line.get("system") == MIXTURE)
+    assert rows[TEACHER].scores.error == wanted  # with the lexicon that predicts, which knows dev
+    lines = RunFolder(tmp_path / "run").metrics("verdict")
+    sentence = next(line["headline"] for line in lines if "headline" in line)
+    assert re.fullmatch(r"Learning from the teacher .*: .* \(p .*, teacher vs mixture\).*\.", sentence)
+    page = shown([read_finished(tmp_path / "run")])
+    assert "its teacher: the run before" in page
+    assert "from the teacher" in page
+
+
+@pytest.mark.parametrize(("errs", "verdict"), [(40, "helped"), (12, "did not help measurably"), (0, "hurt")])
+def test_a_student_must_beat_its_teacher(errs: int, verdict: str) -> None:
+    ids = np.zeros(100, np.int64)
+
+    def wrong(documents: int) -> np.ndarray:
+        return np.log(np.where(np.arange(100)[:, None] < documents, [[0.1, 0.9]], [[0.9, 0.1]]))
+
+    systems = {TEACHER: wrong(errs), EXPERT: wrong(60), CLOSED_GATES: wrong(60), MIXTURE: wrong(10)}
+    assert headline(compare(ids, systems, seed=0)).startswith(f"Learning from the teacher {verdict}: ")
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,7 @@ from mein.evaluation.significance import (
 )
 
 TFIDF = "tf-idf + logistic regression"
+TEACHER = "teacher"
 EXPERT = "expert"
 CLOSED_GATES = "closed gates"
 RANDOM_VECTORS = "random vectors"
@@ -27,6 +28,8 @@ MIXTURE = "mixture"
 SIGNIFICANT = 0.05
 CONTROLS = {EXPERT: "", CLOSED_GATES: ": the same fine-tuning without the imitators"}
 """What the mixture must beat before the unlabelled text gets the credit, and what it is."""
+OF_STUDENTS = {TEACHER: ""}
+"""What a student must beat, whose expert has heard of unlabelled text too."""
 
 
 @dataclass(frozen=True)
@@ -67,18 +70,20 @@ def compare(
 
 
 def headline(rows: Sequence[Row], reference: str = MIXTURE) -> str:
-    """One sentence: did the unlabelled text help, not help measurably, or hurt?
+    """One sentence: did the unlabelled text, or a student's teacher, help, not help measurably, or hurt?
 
     The mixture must beat the expert, or nothing was gained, and closed gates, or the gain came from
     fine-tuning. It helped where it beats both with p < 0.05 (as both must hold, two tests at 5 %
     do not add up), it hurt where either beats it with p < 0.05. Without closed gates nothing tells.
+    A student's mixture must beat its teacher's.
     """
     by_name = {row.name: row for row in rows}
-    controls = [by_name[name] for name in CONTROLS if name in by_name]
+    is_student = TEACHER in by_name
+    controls = [by_name[name] for name in (OF_STUDENTS if is_student else CONTROLS) if name in by_name]
     if reference not in by_name or not controls:
         return _without_comparison(rows)
     versus = [_versus(row, by_name[reference]) for row in controls]
-    if CLOSED_GATES not in by_name:
+    if CLOSED_GATES not in by_name and not is_student:
         return f"Nothing tells what the unlabelled text did, without closed gates: {versus[0]}."
     is_better = [_is_measurable(row) and _gain(row) > 0 for row in controls]
     if all(is_better):
@@ -89,7 +94,8 @@ def headline(rows: Sequence[Row], reference: str = MIXTURE) -> str:
         verdict = "did not help measurably"
     chance = [row.name for row in controls if not _is_measurable(row)]
     note = f"; the difference from {' and '.join(chance)} may be chance" if chance else ""
-    return f"The unlabelled text {verdict}: {' and '.join(versus)}{note}."
+    subject = "Learning from the teacher" if is_student else "The unlabelled text"
+    return f"{subject} {verdict}: {' and '.join(versus)}{note}."
 
 
 def render(rows: Sequence[Row], reference: str = MIXTURE, title: str | None = None) -> Table:
@@ -147,7 +153,7 @@ def _versus(row: Row, reference: Row) -> str:
     assert row.p_value is not None, row.name
     p_value = _p_value(row.p_value)
     p_value = p_value.replace("<", "p < ") if "<" in p_value else f"p = {p_value}"
-    who = f"{row.name} vs {reference.name}{CONTROLS[row.name]}"
+    who = f"{row.name} vs {reference.name}{(CONTROLS | OF_STUDENTS)[row.name]}"
     return f"{before} % -> {after} % error ({p_value}, {who})"
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from mein.evaluation.table import EXPERT, MIXTURE, TFIDF
+from mein.evaluation.table import EXPERT, MIXTURE, TEACHER, TFIDF
 from mein.report.charts import error_text, interval_text
 from mein.report.reading import Finished
 from mein.report.words import counted, p_equals, percent
@@ -13,6 +13,9 @@ VERDICTS = {  # how the sentence of the verdict begins, and what that means in a
     "The unlabelled text helped": ("helped", "The raw text helped"),
     "The unlabelled text hurt": ("hurt", "The raw text hurt"),
     "The unlabelled text did not": ("unclear", "No measurable help from the raw text"),
+    "Learning from the teacher helped": ("helped", "Learning from the teacher helped"),
+    "Learning from the teacher hurt": ("hurt", "Learning from the teacher hurt"),
+    "Learning from the teacher did not": ("unclear", "No measurable help from the teacher"),
 }
 
 
@@ -28,8 +31,10 @@ def hero(run: Finished) -> dict[str, Any]:
     """The verdict, its figures, and what to be careful about."""
     css, title = verdict(run)
     best = run.rows[run.best]
+    names = {EXPERT: "expert alone: labels only", TEACHER: "its teacher: the run before"}
+    before = _before(run)
     tiles = [
-        {"name": "expert alone: labels only", "css": "expert", **_tile(run, EXPERT)},
+        {"name": names[before], "css": "expert", **_tile(run, before)},
         {"name": "mixture: labels and raw text", "css": "mixture", **_tile(run, MIXTURE)},
     ]
     return {
@@ -44,6 +49,11 @@ def hero(run: Finished) -> dict[str, Any]:
     }
 
 
+def _before(run: Finished) -> str:
+    """What the mixture is compared with first: the expert; a student's teacher."""
+    return TEACHER if TEACHER in run.rows else EXPERT
+
+
 def _tile(run: Finished, system: str) -> dict[str, Any]:
     row = run.rows.get(system)
     return {} if row is None else {"error": error_text(row), "interval": interval_text(row)}
@@ -51,13 +61,13 @@ def _tile(run: Finished, system: str) -> dict[str, Any]:
 
 def _lead(run: Finished) -> str:
     """By how much, and how sure."""
-    expert, mixture = run.rows.get(EXPERT), run.rows.get(MIXTURE)
+    expert, mixture = run.rows.get(_before(run)), run.rows.get(MIXTURE)
     if expert is None or mixture is None or expert.difference is None or expert.p_value is None:
         best = run.rows[run.best]
         return f"The {run.best} errs on {error_text(best)} % (95 % interval {interval_text(best)})."
     n, gain = mixture.scores.documents, expert.difference
     if gain.difference == 0:
-        return f"Expert and mixture both err on {error_text(mixture)} %."
+        return f"{_before(run).capitalize()} and mixture both err on {error_text(mixture)} %."
     direction = "fewer" if gain.difference > 0 else "more"
     low, high = sorted((gain.low, gain.high)) if gain.difference > 0 else sorted((-gain.low, -gain.high))
     return (
@@ -71,10 +81,11 @@ def _people(run: Finished) -> str:
     """The same in documents."""
     if MIXTURE not in run.rows or EXPERT not in run.rows:
         return ""
-    expert, mixture = (run.log_probs(name).argmax(axis=1) == run.label_ids for name in (EXPERT, MIXTURE))
+    named = (_before(run), MIXTURE)
+    expert, mixture = (run.log_probs(name).argmax(axis=1) == run.label_ids for name in named)
     mended, broken = int(np.sum(mixture & ~expert)), int(np.sum(expert & ~mixture))
     return (
-        f"Of {counted(len(expert), f'{run.part} document')} the expert got {int(np.sum(~expert)):,} wrong, "
+        f"Of {counted(len(expert), f'{run.part} document')} the {named[0]} got {np.sum(~expert):,} wrong, "
         f"the mixture {int(np.sum(~mixture)):,}: {mended:,} mended, {broken:,} newly wrong."
     )
 

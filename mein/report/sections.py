@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from mein.evaluation.calibration import reliability, risk_coverage
 from mein.evaluation.metrics import calibration_error
-from mein.evaluation.table import EXPERT, IMITATORS_ALONE, MIXTURE, TFIDF
+from mein.evaluation.table import EXPERT, IMITATORS_ALONE, MIXTURE, TEACHER, TFIDF
 from mein.prepare import remarks
 from mein.report import confusion as confusions
 from mein.report.charts import (
@@ -28,7 +28,8 @@ from mein.report.words import number, p_value, percent, seconds, signed
 
 MEANINGS = {
     TFIDF: "labels only, no network: the baseline",
-    EXPERT: "labels only, after stage 1",
+    TEACHER: "the mixture of the run that it learned from",
+    EXPERT: "by itself, after stage 1",
     "closed gates": "tuned as the mixture is, without imitators",
     "random vectors": "tuned as the mixture is, noise for imitators",
     IMITATORS_ALONE: "their summed evidence, without the expert",
@@ -218,10 +219,12 @@ def _rate(run: Finished, step: str, taken: float) -> str:
     also = train if training.get("reads_labeled") else 0
     drawn = min(raw, training.get("documents") or raw) + also
     documents = {"labelling": raw + held_out + also, "judging": judged, "imitators": drawn * passes}
-    if step == "language_model":
-        documents[step] = (train + raw) * passes
+    expert = run.config["expert"]
+    heard = min(raw + held_out, expert["student_documents"]) if expert.get("student_of") else 0
+    documents |= {"lessons": heard, "expert": (train + heard) * passes}
+    documents["language_model"] = (train + raw) * passes
     count = documents.get(step, train * passes)
-    spent = taken if step in ("labelling", "judging") else inside
+    spent = taken if step in ("labelling", "judging", "lessons") else inside
     return f"{number(count / spent)} documents/s" if count and spent else ""
 
 
