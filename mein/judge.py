@@ -63,9 +63,7 @@ def train_and_judge(
         part, texts, ids = _judged_part(run)
         with run.timed("judging"):
             baseline = _baseline(run, texts, holds_dev=part == "dev") if has_baseline else {}
-            if has_baseline and config.expert.student_of is not None:
-                model = load_teacher(config, run.device, knows_dev=part != "dev")
-                baseline[TEACHER] = model.log_probs(texts)
+            baseline |= log_probs_of_teacher(config, part, texts) if has_baseline else {}
             systems = baseline | log_probs_of_all(folder, config, part, texts, teacher)
         rows = compare(ids, systems, seed=config.seed)
         if not folder.is_done:
@@ -102,6 +100,15 @@ def log_probs_of_all(
         found[IMITATORS_ALONE] = mixture.calibrated(documents, together, mixture.imitator_temperature)
     found[MIXTURE if len(alpha) else EXPERT] = _log_probs(mixture, documents, alpha)
     return found
+
+
+def log_probs_of_teacher(config: Config, part: str, texts: Sequence[str]) -> dict[str, np.ndarray]:
+    """log p(y | X) (n, Y) of the run that a student learned from, as a system; none where there is none."""
+    source = config.expert.student_of
+    if source is None or not RunFolder(Path(source)).is_done:
+        return {}
+    teacher = load_teacher(config, choose_device(config.runtime.device), knows_dev=part != "dev")
+    return {TEACHER: teacher.log_probs(texts)}
 
 
 def _baseline(run: Run, texts: Sequence[str], holds_dev: bool) -> dict[str, np.ndarray]:

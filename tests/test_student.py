@@ -232,6 +232,19 @@ def test_the_shell_trains_one(files: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert len(list((files / "second" / LESSONS).iterdir())) == 1
 
 
+def test_the_shell_judges_one_beside_its_teacher_while_there_is_one(files: Path, tmp_path: Path) -> None:
+    texts = tiny.TEXTS
+    test = write_csv(tmp_path / "test.csv", texts.test_texts, texts.test_labels)
+    shutil.copytree(files / "first", tmp_path / "first")
+    made = mein(*command(files, "student"), "--student-of", tmp_path / "first")
+    assert made.code == 0, made.err
+    assert re.search(r"\nteacher +\d", mein("evaluate", files / "student", test).out)
+    shutil.rmtree(tmp_path / "first")
+    answer = mein("evaluate", files / "student", test)
+    assert answer.code == 0, answer.err
+    assert not re.search(r"\nteacher +\d", answer.out)
+
+
 @pytest.mark.parametrize(
     ("words", "labeled", "sentence"),
     [

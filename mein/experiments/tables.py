@@ -41,7 +41,10 @@ IMDB's LSTM had one more seed, whose lines are lost: 10.00, by the paper's gates
 folder, where ADV read the last 400 words (the paper's figures stand beside `imdb`); `electronics` follows
 Elec's recipe but is not Elec, and `r52` stands in for RCV1: the paper has no figures for these two.
 `transformer` on `rotten` is MiniLM that has read IMDB's sentences and learned IMDB's labels before
-([log.md](log.md)); its seeds, each a split of its own, are 3 to 5, that of the other rows is 0.
+([log.md](log.md)); its seeds, each a split of its own, are 3 to 5, its student's 6 to 8, that of the other
+rows is 0, so that rows there differ in their test documents. The expert of a `-student` row has also learned
+what the mixture of its teacher, the row without that word, says of raw text, by our gates and with a lexicon:
+all columns of such a row, not only the last two, have had a lexicon's help.
 """
 
 

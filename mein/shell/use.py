@@ -10,7 +10,7 @@ from mein.data.teacher import Teacher, TeacherTable
 from mein.errors import RunError
 from mein.evaluation.table import compare, headline, render
 from mein.export import export_transformer
-from mein.judge import as_plain, log_probs_of_all
+from mein.judge import as_plain, log_probs_of_all, log_probs_of_teacher
 from mein.model import load_model, read_config, read_labels
 from mein.predict import Wanted, predict_file
 from mein.progress import Terminal
@@ -32,7 +32,9 @@ def evaluate_run(
     columns = _columns(config.columns, *columns_named)
     texts, values = read_all(lambda: read_documents(documents, columns, labeled=True))
     ids = model.labels.encode(values, documents)
-    rows = compare(ids, log_probs_of_all(RunFolder(path), config, "test", texts, teacher), seed=config.seed)
+    systems = log_probs_of_teacher(config, "test", texts)
+    systems |= log_probs_of_all(RunFolder(path), config, "test", texts, teacher)
+    rows = compare(ids, systems, seed=config.seed)
     if as_json:
         print(json.dumps([as_plain(row) for row in rows], indent=1))
         return
