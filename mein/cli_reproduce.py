@@ -16,8 +16,7 @@ def reproduce(
     grid: Annotated[str, typer.Option(metavar="NAME", help="results, windows or more-data.")] = "results",
     datasets: Annotated[str, typer.Option(metavar="A,B", help="Folders under --data.")] = "imdb",
     experts: Annotated[
-        str,
-        typer.Option(metavar="A,B", help="The paper's: lstm, lm-lstm ...; ours: transformer ..."),
+        str, typer.Option(metavar="A,B", help="The paper's: lstm, lm-lstm ...; ours: transformer ...")
     ] = "lstm,lm-lstm,adv-lm-lstm",
     seed: Annotated[int, typer.Option(min=0, metavar="N", help="The first seed.")] = 0,
     seeds: Annotated[int, typer.Option(min=1, metavar="N", help="How many.")] = 1,
