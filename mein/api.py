@@ -121,7 +121,7 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self._adopt(path)
             if self.run_dir is None and self.model_.hub is not None:  # a temporary folder's, soon gone
                 self.model_.keep_hub(partial(shutil.copytree, self.model_.hub))
-        self.verdict_ = headline(rows) if self.compares else None
+        self.verdict_ = headline(rows, is_student=config.expert.is_student) if self.compares else None
         return self
 
     def predict(self, X: str | Iterable[str]) -> Any:

@@ -33,7 +33,7 @@ from mein.model import Encoded, Model, load_variant
 from mein.progress import Reporter, Silence
 from mein.ranks import is_first
 from mein.run import CONTROLS, train_run
-from mein.student import load_teacher
+from mein.student import has_its_teacher, load_teacher
 from mein.training.folder import RunFolder
 from mein.workspace import Run
 
@@ -63,7 +63,7 @@ def train_and_judge(
         part, texts, ids = _judged_part(run)
         with run.timed("judging"):
             baseline = _baseline(run, texts, holds_dev=part == "dev") if has_baseline else {}
-            baseline |= log_probs_of_teacher(config, part, texts) if has_baseline else {}
+            baseline |= log_probs_of_teacher(folder, config, part, texts) if has_baseline else {}
             systems = baseline | log_probs_of_all(folder, config, part, texts, teacher)
         rows = compare(ids, systems, seed=config.seed)
         if not folder.is_done:
@@ -72,7 +72,7 @@ def train_and_judge(
             folder.rewind("verdict", 0)
             for row in rows:
                 folder.record("verdict", part=part, **as_plain(row))
-            folder.record("verdict", headline=headline(rows))
+            folder.record("verdict", headline=headline(rows, is_student=config.expert.is_student))
             seal(folder)
         return rows
 
@@ -102,10 +102,11 @@ def log_probs_of_all(
     return found
 
 
-def log_probs_of_teacher(config: Config, part: str, texts: Sequence[str]) -> dict[str, np.ndarray]:
-    """log p(y | X) (n, Y) of the run that a student learned from, as a system; none where there is none."""
-    source = config.expert.student_of
-    if source is None or not RunFolder(Path(source)).is_done:
+def log_probs_of_teacher(
+    folder: RunFolder, config: Config, part: str, texts: Sequence[str]
+) -> dict[str, np.ndarray]:
+    """log p(y | X) (n, Y) of the run that a student learned from, as a system; none where it is gone."""
+    if not has_its_teacher(folder, config):
         return {}
     teacher = load_teacher(config, choose_device(config.runtime.device), knows_dev=part != "dev")
     return {TEACHER: teacher.log_probs(texts)}

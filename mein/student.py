@@ -1,5 +1,7 @@
 """A student: an expert that learns from the labels and from what a finished run says of unlabelled text."""
 
+import hashlib
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from mein.unlabeled import UnlabeledTexts, known_texts
 from mein.workspace import UNLABELED_PARTS, Run
 
 LESSONS = "lessons"  # the folder of a run with what its teacher says
+NO_TEXT = "A student needs unlabelled text to hear its teacher on: give --unlabeled FILE."
 LESSON_DOCUMENTS = 10_000  # in one of its files: what a kill may lose
 
 
@@ -32,17 +35,39 @@ def refuse_other_teacher(config: Config, corpus: Corpus, labeled: LabeledTexts) 
     if config.expert.student_of is None:
         return
     if corpus.unlabeled is None:
-        raise ConfigError("A student needs unlabelled text to hear its teacher on: give --unlabeled FILE.")
+        raise ConfigError(NO_TEXT)
     folder = RunFolder(Path(config.expert.student_of))
     if not folder.is_done:
-        raise RunError(f"{folder.path} holds no finished run: give --student-of the folder of one.")
-    verify(folder, "done", SEALED)
-    known = folder.read_json("labels.json")
-    if known.get("documents") != labeled.digest or known.get("classes") != list(labeled.labels.classes):
-        raise InputError(
-            f"The run in {folder.path} learned from other labels, or keeps others for choosing: "
-            "train it with the same --labeled, --dev and --seed as its student."
+        raise RunError(
+            f"{folder.path} holds no finished run: give --student-of the folder of one, or restore it."
         )
+    verify(folder, "done", SEALED)
+    if read_config(folder).expert.kind == "teacher":
+        raise ConfigError(
+            f"The expert of the run in {folder.path} is somebody else's word, which cannot be asked about "
+            "new text: give the same --teacher to the student instead, without --student-of."
+        )
+    known, classes = folder.read_json("labels.json"), list(labeled.labels.classes)
+    if known.get("classes") != classes:
+        raise InputError(
+            f"The run in {folder.path} has the classes {known.get('classes')}, its student "
+            f"{classes}: give both the same labels."
+        )
+    if known.get("documents") != labeled.digest:
+        raise InputError(
+            f"The run in {folder.path} has other labels than its student, or weighs or splits them otherwise: give "
+            "both the same --labeled, --dev, --seed, dev_fraction and weights."
+        )
+
+
+def has_its_teacher(folder: RunFolder, config: Config) -> bool:
+    """Whether the run that a student learned from is still where it was."""
+    if config.expert.student_of is None or not RunFolder(Path(config.expert.student_of)).is_done:
+        return False
+    try:
+        return folder.read_json("config.json").get("student_of") == digest_of_teacher(config)
+    except OSError:
+        return False
 
 
 def digest_of_teacher(config: Config) -> str:
@@ -82,6 +107,8 @@ def taught_part(run: Run, train_part: LabeledPart) -> LabeledPart:
 
 def _hear(run: Run) -> None:
     """Ask the teacher about some unlabelled documents, and write down what it says, file after file."""
+    if _unlabeled(run) == 0:
+        raise ConfigError(NO_TEXT)
     documents = min(_unlabeled(run), run.config.expert.student_documents)
     teacher = load_teacher(run.config, run.device, knows_dev=False)
     evidence = Evidence(teacher.imitators, run.classes)
@@ -91,10 +118,11 @@ def _hear(run: Run) -> None:
     with run.runtime.reporter.task("lessons", documents) as task:
         for number, texts in enumerate(_texts(run)):
             path = run.folder / LESSONS / f"{number:05}.safetensors"
-            if not path.exists():
+            facts = {"texts": hashlib.blake2b(json.dumps(texts).encode("utf-8"), digest_size=16).hexdigest()}
+            if not path.exists() or load_tensors(path)[1] != facts:
                 words, said = _said(run, teacher, evidence, texts)
                 arrays = {"values": words.values, "offsets": words.offsets, "said": said}
-                save_tensors(path, {name: torch.from_numpy(array) for name, array in arrays.items()}, {})
+                save_tensors(path, {name: torch.from_numpy(array) for name, array in arrays.items()}, facts)
             task.advance(len(texts))
 
 

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 from mein import run as training
 from mein import student
 from mein.data.corpus import source_of_lists
-from mein.errors import InputError
+from mein.errors import ConfigError, InputError
 from mein.evaluation.table import CLOSED_GATES, EXPERT, MIXTURE, TEACHER, TFIDF, compare, headline
+from mein.judge import train_and_judge
 from mein.mixture import supervised_loss
 from mein.model import load_model, load_variant, read_config
+from mein.progress import Silence
+from mein.report.card import card
 from mein.report.page import page as shown
 from mein.report.reading import read_finished
 from mein.student import LESSONS, stage_1
@@ -166,9 +170,13 @@ def test_raw_text_that_has_changed_is_refused(
     with pytest.raises(ZeroDivisionError):
         tiny.run(tmp_path / "run", expert__student_of=str(teacher))
     monkeypatch.undo()
-    less = replace(tiny.corpus(), unlabeled=source_of_lists(RAW[:-1]))
+    monkeypatch.setattr(student, "LESSON_DOCUMENTS", 50)
+    less = replace(tiny.corpus(), unlabeled=source_of_lists(RAW[1:]))
     with pytest.raises(InputError, match=r"has 119 documents where 120 were encoded: restore it"):
         tiny.run(tmp_path / "run", less, expert__student_of=str(teacher), resume=True)
+    tiny.run(tmp_path / "run", expert__student_of=str(teacher), resume=True)
+    tiny.run(tmp_path / "undisturbed", expert__student_of=str(teacher))
+    assert tiny.artefacts(tmp_path / "run") == tiny.artefacts(tmp_path / "undisturbed")
 
 
 def test_another_teacher_is_another_run(teacher: Path, tmp_path: Path) -> None:
@@ -189,13 +197,27 @@ def test_its_verdict_is_about_its_teacher(teacher: Path, tmp_path: Path) -> None
     assert rows[TEACHER].scores.error == wanted  # with the lexicon that predicts, which knows dev
     lines = RunFolder(tmp_path / "run").metrics("verdict")
     sentence = next(line["headline"] for line in lines if "headline" in line)
-    assert re.fullmatch(r"Learning from the teacher .*: .* \(p .*, teacher vs mixture\).*\.", sentence)
+    assert re.fullmatch(r"The student .* its teacher: .* \(p .*, teacher vs mixture\)\.", sentence)
     page = shown([read_finished(tmp_path / "run")])
     assert "its teacher: the run before" in page
-    assert "from the teacher" in page
+    assert f"a student of {teacher}" in page
+    assert "saw labels alone" not in page
+    assert "labels and from what an earlier run says of raw text" in card(read_finished(tmp_path / "run"))
 
 
-@pytest.mark.parametrize(("errs", "verdict"), [(40, "helped"), (12, "did not help measurably"), (0, "hurt")])
+def test_what_is_asked_of_dev_never_learned_its_labels(teacher: Path, tmp_path: Path) -> None:
+    untested = replace(tiny.corpus(), test=None)
+    tiny.run(tmp_path / "first", untested, **LEXICON)
+    rows = tiny.run(tmp_path / "run", untested, expert__student_of=str(tmp_path / "first"))
+    own = RunFolder(tmp_path / "first").metrics("verdict")
+    wanted = next(line for line in own if line.get("system") == MIXTURE)
+    found = next(row for row in rows if row.name == TEACHER)
+    assert found.scores.log_loss == pytest.approx(wanted["log_loss"])
+
+
+@pytest.mark.parametrize(
+    ("errs", "verdict"), [(40, "errs less than"), (12, "cannot be told from"), (0, "errs more than")]
+)
 def test_a_student_must_beat_its_teacher(errs: int, verdict: str) -> None:
     ids = np.zeros(100, np.int64)
 
@@ -203,7 +225,9 @@ def test_a_student_must_beat_its_teacher(errs: int, verdict: str) -> None:
         return np.log(np.where(np.arange(100)[:, None] < documents, [[0.1, 0.9]], [[0.9, 0.1]]))
 
     systems = {TEACHER: wrong(errs), EXPERT: wrong(60), CLOSED_GATES: wrong(60), MIXTURE: wrong(10)}
-    assert headline(compare(ids, systems, seed=0)).startswith(f"Learning from the teacher {verdict}: ")
+    assert headline(compare(ids, systems, seed=0), is_student=True).startswith(
+        f"The student {verdict} its teacher: "
+    )
 
 
 @pytest.fixture(scope="module")
@@ -212,6 +236,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder, texts = tmp_path_factory.mktemp("files"), tiny.TEXTS
     write_csv(folder / "labeled.csv", texts.labeled_texts, texts.labeled_labels)
     write_csv(folder / "other.csv", texts.labeled_texts[::-1], texts.labeled_labels[::-1])
+    renamed = ["good" if label == "positive" else "bad" for label in texts.labeled_labels]
+    write_csv(folder / "renamed.csv", texts.labeled_texts, renamed)
     write_csv(folder / "raw.csv", RAW)
     assert mein(*command(folder, "first")).code == 0
     return folder
@@ -243,6 +269,11 @@ def test_the_shell_judges_one_beside_its_teacher_while_there_is_one(files: Path,
     answer = mein("evaluate", files / "student", test)
     assert answer.code == 0, answer.err
     assert not re.search(r"\nteacher +\d", answer.out)
+    assert "Nothing compares this student with its teacher here" in answer.out
+    shutil.copytree(files / "student", tmp_path / "first")  # another run in the teacher's place
+    answer = mein("evaluate", files / "student", test)
+    assert not re.search(r"\nteacher +\d", answer.out)
+    assert "is not in" in answer.out
 
 
 @pytest.mark.parametrize(
@@ -251,15 +282,29 @@ def test_the_shell_judges_one_beside_its_teacher_while_there_is_one(files: Path,
         (
             ["--student-of", "."],
             "labeled.csv",
-            r".* holds no finished run: give --student-of the folder of one\.",
+            r".* holds no finished run: give --student-of .*\.",
         ),
         (
             ["--student-of", "first", "--seed", 1],
             "labeled.csv",
-            r"The run in .*first learned from other labels, or keeps others for choosing: train it with the "
-            r"same --labeled, --dev and --seed as its student\.",
+            r"The run in .*first has other labels than its student, or weighs or splits them otherwise: "
+            r"give both the same --labeled, --dev, --seed, dev_fraction and weights\.",
         ),
-        (["--student-of", "first"], "other.csv", r"The run in .*first learned from other labels, .*"),
+        (
+            ["--student-of", "first"],
+            "other.csv",
+            r".*first has other labels than its student, .*",
+        ),
+        (
+            ["--student-of", "first"],
+            "renamed.csv",
+            r"The run in .*first has the classes .*, its student \['bad', 'good'\]: give both the .*",
+        ),
+        (
+            ["--student-of", "first", "--seeds", 2],
+            "labeled.csv",
+            r".* has other labels than its student, .*",
+        ),
         (
             ["--student-of", "first", "--set", "expert.kind=teacher"],
             "labeled.csv",
@@ -273,6 +318,25 @@ def test_a_wrong_teacher_is_refused(
     monkeypatch.chdir(files)
     refuses(sentence, *command(files, "refused", labeled), *words)
     assert not (files / "refused" / "config.json").exists()
+
+
+def test_a_damaged_teacher_is_refused(files: Path, tmp_path: Path) -> None:
+    shutil.copytree(files / "first", tmp_path / "first")
+    labels = tmp_path / "first/labels.json"
+    labels.write_text(labels.read_text(encoding="utf-8") + " ", encoding="utf-8")
+    words = [*command(files, "refused"), "--student-of", tmp_path / "first"]
+    refuses(r".*labels\.json is damaged or was changed by another program: .*", *words)
+
+
+def test_somebody_elses_word_has_no_students(tmp_path: Path) -> None:
+    def says(texts: Sequence[str]) -> np.ndarray:
+        return np.full((len(texts), 2), 0.5)
+
+    train_and_judge(
+        tiny.config(expert__kind="teacher"), tiny.corpus(), tmp_path / "said", Silence(), teacher=says
+    )
+    with pytest.raises(ConfigError, match=r"The expert of the run in .*said is somebody else's word"):
+        tiny.run(tmp_path / "run", expert__student_of=str(tmp_path / "said"))
 
 
 def test_a_student_without_raw_text_is_refused(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,6 +49,11 @@ class ExpertConfig(Settings):
     perturbed or come from a language model."""
 
     @property
+    def is_student(self) -> bool:
+        """Whether it also learns from a finished run."""
+        return self.student_of is not None
+
+    @property
     def has_language_model(self) -> bool:
         """Whether it starts from a language model."""
         return self.kind in ("lm-lstm", "elmo-lstm")

@@ -22,8 +22,8 @@ class PerturbationConfig(Settings):
     """The norm of a push, over a whole document; none: a fiftieth of that of an average document's
     embeddings, which is Miyato's 5 on film reviews, and for ivat three times that."""
     warm_up_epochs: float = Field(default=2.0, ge=0.0, allow_inf_nan=False)
-    """Epochs of stage 1 over which the norm of adv grows from 0: a network that knows nothing yet cannot
-    withstand a full push, and learns nothing."""
+    """Passes over the labels over which the norm of adv grows from 0 in stage 1: a network that knows nothing
+    yet cannot withstand a full push, and learns nothing."""
     xi: float = Field(default=0.1, gt=0.0, allow_inf_nan=False)
     """The norm of the random first step of vat."""
     unlabeled_documents: int = Field(default=64, ge=1)

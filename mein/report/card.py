@@ -33,6 +33,7 @@ def card(run: Finished) -> str:
         classes=run.classes[:MOST_CLASSES],
         more_classes=max(0, len(run.classes) - MOST_CLASSES),
         kind=run.config["expert"]["kind"],
+        is_student=run.is_student,
         windows=run.windows,
         has_lexicon=run.lexicon_gate is not None,
         labelled=counts.get("train", 0),

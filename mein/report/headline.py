@@ -13,9 +13,10 @@ VERDICTS = {  # how the sentence of the verdict begins, and what that means in a
     "The unlabelled text helped": ("helped", "The raw text helped"),
     "The unlabelled text hurt": ("hurt", "The raw text hurt"),
     "The unlabelled text did not": ("unclear", "No measurable help from the raw text"),
-    "Learning from the teacher helped": ("helped", "Learning from the teacher helped"),
-    "Learning from the teacher hurt": ("hurt", "Learning from the teacher hurt"),
-    "Learning from the teacher did not": ("unclear", "No measurable help from the teacher"),
+    "The student errs less": ("helped", "The student errs less than its teacher"),
+    "The student errs more": ("hurt", "The student errs more than its teacher"),
+    "The student cannot be told": ("unclear", "No measurable difference from its teacher"),
+    "Nothing compares this student": ("alone", "A student, without its teacher beside it"),
 }
 
 
@@ -31,8 +32,8 @@ def hero(run: Finished) -> dict[str, Any]:
     """The verdict, its figures, and what to be careful about."""
     css, title = verdict(run)
     best = run.rows[run.best]
-    names = {EXPERT: "expert alone: labels only", TEACHER: "its teacher: the run before"}
-    before = _before(run)
+    alone = "expert alone" if run.is_student else "expert alone: labels only"
+    names, before = {EXPERT: alone, TEACHER: "its teacher: the run before"}, _before(run)
     tiles = [
         {"name": names[before], "css": "expert", **_tile(run, before)},
         {"name": "mixture: labels and raw text", "css": "mixture", **_tile(run, MIXTURE)},
@@ -40,6 +41,7 @@ def hero(run: Finished) -> dict[str, Any]:
     return {
         "css": css,
         "title": title,
+        "is_student": run.is_student,
         "lead": _lead(run),
         "people": _people(run),
         "tiles": [tile for tile in tiles if "error" in tile],

@@ -65,6 +65,18 @@ class Finished:
         return next((line["headline"] for line in self.stage("verdict") if "headline" in line), "")
 
     @property
+    def is_student(self) -> bool:
+        """Whether its expert also learned from another run."""
+        return self.config["expert"].get("student_of") is not None
+
+    @property
+    def expert(self) -> str:
+        """What the expert is, in a few words."""
+        settings = self.config["expert"]
+        also = f", a student of {settings['student_of']}" if self.is_student else ""
+        return f"{settings['kind']}, {settings['training']} training{also}"
+
+    @property
     def part(self) -> str:
         """What it was judged on: test or dev."""
         return next((line["part"] for line in self.stage("verdict") if "part" in line), "test")

@@ -84,7 +84,7 @@ def trained(run: Finished) -> dict[str, Any]:
         "remarks": remarks(counts) if "empty" in counts else [],
         "networks": [
             ("classes", f"{len(run.classes):,}"),
-            ("expert", f"{config['expert']['kind']}, {config['expert']['training']} training"),
+            ("expert", run.expert),
             ("imitators", f"{len(run.windows)}, seeing {sees} pieces at a time" if run.windows else "none"),
             ("lexicon", "none" if run.lexicon_gate is None else "learned from the labels, those of dev too"),
             ("seed", str(config["seed"])),

@@ -14,7 +14,7 @@ from typing import Any
 from rich.console import Console
 
 from mein.errors import ConfigError, MeinError, RunError
-from mein.experiments.cells import EXPERTS, MAIN, OURS, Cell, more_data, results, windows
+from mein.experiments.cells import EXPERTS, MAIN, OURS, TEACHERS, Cell, more_data, results, windows
 from mein.experiments.column import run_column
 from mein.experiments.experiment import Experiment
 from mein.experiments.figures import more_data_figure, windows_figure
@@ -145,6 +145,8 @@ def _columns(request: Request, experiment: Experiment) -> list[list[Cell]]:
     for expert in request.experts:
         if expert not in EXPERTS | OURS:
             raise ConfigError(f"Unknown expert {expert!r}: choose among {', '.join(EXPERTS | OURS)}.")
+        if expert in TEACHERS and request.grid == "more-data":
+            raise ConfigError(f"{expert} has heard of all raw text: choose others for the grid more-data.")
     done = read_lines(request.results)
     _refuse_other_settings(request, experiment, done)
     grids = (GRIDS[request.grid](name, request.experts, request.seeds) for name in request.datasets)

@@ -28,6 +28,7 @@ from mein.report.page import write_report
 from mein.shell.console import open_console, say
 from mein.shell.engine import HERE, Engine, opened, training_on_ray
 from mein.shell.seeds import show_seeds
+from mein.student import refuse_other_teacher
 from mein.training.folder import RunFolder
 
 Paths = tuple[str, str | None, str | None, str | None]  # labelled, unlabelled, dev, test
@@ -87,10 +88,12 @@ def _run_training(
     if (out / "config.json").exists():
         raise RunError(f"{out} holds a single run: choose another --out for the runs of {seeds} seeds.")
     folders, tables = [], []
-    for seed in range(config.seed, config.seed + seeds):
-        console.rule(f"seed {seed}")
-        folder = out / f"seed-{seed}"
-        seeded = load_config(preset, file, overrides | {"seed": seed})
+    configs = [load_config(preset, file, overrides | {"seed": config.seed + n}) for n in range(seeds)]
+    for seeded in configs if config.expert.is_student else ():
+        refuse_other_teacher(seeded, corpus, read_labeled(seeded, corpus))
+    for seeded in configs:
+        console.rule(f"seed {seeded.seed}")
+        folder = out / f"seed-{seeded.seed}"
         tables.append(learn(seeded, corpus, folder, resume and folder.exists(), console))
         folders.append(folder)
     if not is_first():
@@ -141,7 +144,7 @@ def train_and_show(config: Config, corpus: Corpus, out: Path, resume: bool, cons
     console.print()
     console.print(render(rows, title=title))
     say(console, _weights_line(load_model(out, "cpu")))
-    say(console, headline(rows), "bold")
+    say(console, headline(rows, is_student=config.expert.is_student), "bold")
     say(console, f'Look at {out / "report.html"}, or try `mein explain {out} "..."`.')
     return rows
 

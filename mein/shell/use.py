@@ -8,7 +8,7 @@ from mein.data.corpus import read_all
 from mein.data.readers import ColumnsConfig, read_documents
 from mein.data.teacher import Teacher, TeacherTable
 from mein.errors import RunError
-from mein.evaluation.table import compare, headline, render
+from mein.evaluation.table import TEACHER, compare, headline, render
 from mein.export import export_transformer
 from mein.judge import as_plain, log_probs_of_all, log_probs_of_teacher
 from mein.model import load_model, read_config, read_labels
@@ -32,7 +32,7 @@ def evaluate_run(
     columns = _columns(config.columns, *columns_named)
     texts, values = read_all(lambda: read_documents(documents, columns, labeled=True))
     ids = model.labels.encode(values, documents)
-    systems = log_probs_of_teacher(config, "test", texts)
+    systems = log_probs_of_teacher(RunFolder(path), config, "test", texts)
     systems |= log_probs_of_all(RunFolder(path), config, "test", texts, teacher)
     rows = compare(ids, systems, seed=config.seed)
     if as_json:
@@ -40,7 +40,9 @@ def evaluate_run(
         return
     console = open_console()
     console.print(render(rows, title=f"{len(ids):,} documents of {documents}"))
-    say(console, headline(rows), "bold")
+    if config.expert.is_student and TEACHER not in systems:
+        say(console, f"The run that it learned from is not in {config.expert.student_of} any more.")
+    say(console, headline(rows, is_student=config.expert.is_student), "bold")
 
 
 def predict_documents(
