@@ -55,8 +55,8 @@ def refuse_other_teacher(config: Config, corpus: Corpus, labeled: LabeledTexts) 
         )
     if known.get("documents") != labeled.digest:
         raise InputError(
-            f"The run in {folder.path} has other labels than its student, or weighs or splits them otherwise: give "
-            "both the same --labeled, --dev, --seed, dev_fraction and weights."
+            f"The run in {folder.path} has other labels than its student, or weighs or splits them "
+            "otherwise: give both the same --labeled, --dev, --seed, dev_fraction and weights."
         )
 
 
