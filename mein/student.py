@@ -124,6 +124,7 @@ def _hear(run: Run) -> None:
                 arrays = {"values": words.values, "offsets": words.offsets, "said": said}
                 save_tensors(path, {name: torch.from_numpy(array) for name, array in arrays.items()}, facts)
             task.advance(len(texts))
+    torch.cuda.empty_cache()  # its batches take gigabytes of a GPU, and training needs other sizes
 
 
 def _said(run: Run, teacher: Model, evidence: Evidence, texts: list[str]) -> tuple[Ragged, np.ndarray]:
