@@ -53,6 +53,7 @@ from mein.text.store import Store
 from mein.training.checkpoint import load_tensors
 from mein.training.folder import RunFolder
 from tests import hub_models, tiny
+from tests.shell import refuses
 
 FEWER = "imn-w1234-u30"
 OWN = {"fine_tuning.epochs": 1, "pretraining.epochs": 2, "imitator_training.reads_labeled": False}
@@ -716,6 +717,12 @@ def test_a_student_whose_teacher_is_not_there_yet_has_it_trained(
     run_column(own, [Cell("toy", "lm-lstm-student", "plain", 0)])
     assert (tmp_path / "work/toy/lm-lstm/seed-0/imn-lexicon-w1234-uall/done").exists()
     assert [line["expert"] for line in read_lines(own.results)] == ["lm-lstm-student"]
+
+
+def test_students_have_no_place_in_the_grid_of_more_data(experiment: Experiment, tmp_path: Path) -> None:
+    words = ["reproduce", "--grid", "more-data", "--experts", "lm-lstm-student", "--data", experiment.data]
+    words += ["--work", tmp_path / "work", "--results", tmp_path / "results"]
+    refuses(r"lm-lstm-student has heard of all raw text: choose others for the grid more-data\.", *words)
 
 
 def test_students_are_rows_of_ours_with_settings_of_their_teachers(experiment: Experiment) -> None:

@@ -61,6 +61,7 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> list[LabeledPart]:
         return plain(expert, train_part, *others)
 
     monkeypatch.setattr(training, "train_expert", watched)
+    monkeypatch.setattr(student, "LESSON_DOCUMENTS", 50)  # three files of lessons
     return parts
 
 

@@ -40,6 +40,7 @@ class Trained:
 
 
 def _trained(experiment: Experiment, cells: list[Cell]) -> Iterator[Trained]:
+    """Every run that cells of one column need, as soon as it is finished."""
     first = cells[0]
     corpus = experiment.corpus(first.dataset, first.seed)
     work = experiment.work / experiment.place(first.dataset, first.seed)
