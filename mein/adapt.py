@@ -55,7 +55,7 @@ def _fetched_tokenizer(config: Config, folder: RunFolder) -> HubTokenizer:
     """Bring the model into the folder; what is refused here does not take the folder."""
     assert config.expert.model is not None
     try:
-        fetch_masked(config.expert.model, folder / HUB)
+        fetch_masked(config.expert.model, folder / HUB, config.expert.layers)
         return HubTokenizer(folder / HUB, config.words.max_length, reads_on=True)
     except ConfigError:
         shutil.rmtree(folder / HUB, ignore_errors=True)

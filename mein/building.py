@@ -35,7 +35,7 @@ def build_expert(config: Config, folder: RunFolder, encoder: Encoder, classes: i
     settings = config.expert
     match settings.kind:
         case "transformer":
-            return load_transformer(folder / HUB, classes, config.seed)
+            return load_transformer(folder / HUB, classes, config.seed, settings.frozen_layers)
         case "frozen":
             assert isinstance(encoder.reader, FrozenFeatures)
             return LinearExpert(encoder.reader.size, classes)
@@ -122,7 +122,7 @@ def open_reader(
         return None
     if not (folder / HUB).exists():
         assert settings.model is not None
-        fetch(settings.model, folder / HUB, len(classes))
+        fetch(settings.model, folder / HUB, len(classes), settings.layers, settings.frozen_layers)
     if settings.kind == "frozen":
         return FrozenFeatures(folder / HUB, config.words.max_length, device)
     return HubTokenizer(folder / HUB, config.words.max_length)

@@ -6,9 +6,10 @@ spaces; columns other than `text` and `label` are left out.
 usage: scripts/passages.py WORDS data/imdb/train.parquet data/imdb-passages/train.parquet
 """
 
-import sys
+import argparse
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -28,12 +29,39 @@ def passages(text: str, words: int) -> list[str]:
     return [" ".join(passage) for i, passage in enumerate(cut) if i == 0 or 8 * len(passage) >= words]
 
 
+def ending(text: str, words: int) -> list[str]:
+    """A text's last words, so many of them, where most reviews come to their verdict.
+
+    >>> ending("a b c d e f g", words=3)
+    ['e f g']
+    >>> ending("a b", words=3)
+    ['a b']
+    """
+    return [" ".join(text.split()[-words:])]
+
+
+def natural(given: str) -> int:
+    """A number from 1 on."""
+    number = int(given)
+    if number < 1:
+        raise ValueError
+    return number
+
+
 if __name__ == "__main__":
-    if len(sys.argv) != 4 or not sys.argv[1].isdecimal() or int(sys.argv[1]) == 0:
-        sys.exit(__doc__)
-    size, source, target = int(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3])
-    documents = pq.read_table(source, columns=["text", "label"])
-    rows = [row | {"text": cut} for row in documents.to_pylist() for cut in passages(row["text"], size)]
-    target.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.Table.from_pylist(rows, schema=documents.schema), target)
+    arguments = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    arguments.add_argument("words", type=natural, help="words in a passage")
+    arguments.add_argument("source", type=Path, help="a Parquet file with text and label")
+    arguments.add_argument("target", type=Path, help="where the passages go")
+    arguments.add_argument("--last", action="store_true", help="the last passage of each document alone")
+    arguments.add_argument("--documents", type=natural, help="of so many documents, drawn by seed 0")
+    given = arguments.parse_args()
+    documents = pq.read_table(given.source, columns=["text", "label"])
+    if given.documents is not None:
+        drawn = np.random.default_rng(0).permutation(len(documents))[: given.documents]
+        documents = documents.take(np.sort(drawn))
+    cut = ending if given.last else passages
+    rows = [row | {"text": part} for row in documents.to_pylist() for part in cut(row["text"], given.words)]
+    given.target.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.Table.from_pylist(rows, schema=documents.schema), given.target)
     print(f"{len(documents):,} documents, {len(rows):,} passages")

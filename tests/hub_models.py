@@ -33,19 +33,28 @@ WORDS = [
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
 DISTIL_SIZES = {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 48}
 GPT_SIZES = {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 24}
-KINDS = ("Bert", "Roberta", "DistilBert", "GPT2")
+LLAMA_SIZES = {**SIZES, "num_key_value_heads": 1}
+SIZES_OF: dict[str, dict[str, Any]] = {
+    "Bert": SIZES,
+    "Roberta": SIZES,
+    "DistilBert": DISTIL_SIZES,
+    "GPT2": GPT_SIZES,
+    "Llama": LLAMA_SIZES,
+}
+KINDS = tuple(SIZES_OF)
+DECODERS = ("GPT2", "Llama")
 
 
-def build(kind: str, folder: Path, classes: int | None = 2) -> Path:
+def build(kind: str, folder: Path, classes: int | None = 2, **more: Any) -> Path:
     """Save a model of this kind, with a head for so many classes or without one, and its tokenizer."""
-    sizes: dict[str, Any] = {"Bert": SIZES, "Roberta": SIZES, "DistilBert": DISTIL_SIZES, "GPT2": GPT_SIZES}[
-        kind
-    ]
+    sizes = {**SIZES_OF[kind], **more}
     tokenizer = word_pieces() if kind.endswith("Bert") else byte_pieces(kind == "Roberta")
     if kind != "GPT2":
-        sizes = {**sizes, "max_position_embeddings": 24, "pad_token_id": tokenizer.pad_token_id}
+        sizes |= {"max_position_embeddings": 24}
+    if kind in DECODERS:
+        sizes |= {"eos_token_id": 2, "bos_token_id": 0}
     else:
-        sizes = {**sizes, "eos_token_id": 2, "bos_token_id": 0}
+        sizes |= {"pad_token_id": tokenizer.pad_token_id}
     with transformers_quietly() as transformers, torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
         config = getattr(transformers, f"{kind}Config")(vocab_size=len(tokenizer), **sizes)

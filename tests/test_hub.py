@@ -217,12 +217,10 @@ def test_a_damaged_folder_is_one_sentence(source: Path, tmp_path: Path) -> None:
 
 def test_settings_that_leave_nothing_are_refused(source: Path, tmp_path: Path) -> None:
     (source / "1_Pooling").mkdir()
-    (source / "1_Pooling/config.json").write_text('{"pooling_mode": "lasttoken"}', encoding="utf-8")
-    assert pooling_of(source) == "lasttoken"
+    (source / "1_Pooling/config.json").write_text('{"pooling_mode": "max"}', encoding="utf-8")
+    assert pooling_of(source) == "max"
     fetch(str(source), tmp_path / "model", classes=2)
-    with pytest.raises(
-        ConfigError, match=r"bert' pools its states by 'lasttoken', but .*: choose another enc"
-    ):
+    with pytest.raises(ConfigError, match=r"bert' pools its states by 'max', but .*: choose another enc"):
         FrozenFeatures(tmp_path / "model")
     with pytest.raises(
         ConfigError, match=r"^max_length \(=2\) leaves no room beside 2 .*: set it to 3 or more"

@@ -18,12 +18,13 @@ from torch.nn import functional
 
 from mein.experts.transformer import LinearExpert, TransformerExpert
 from mein.hub import FrozenFeatures, HubTokenizer, fetch, load_transformer
+from mein.hub.facts import read_facts
 from mein.hub.library import transformers_quietly
 from mein.text.batches import pad_words
-from tests.hub_models import KINDS, build
+from tests.hub_models import DECODERS, KINDS, build
 
 TEXTS = ["The film was good.", "", "a very, very long and dull plot!", "not so bad", "goods \ud800 film"]
-LIMIT = {"Bert": 24, "Roberta": 22, "DistilBert": 24, "GPT2": 24}
+LIMIT = {"Bert": 24, "Roberta": 22, "DistilBert": 24, "GPT2": 24, "Llama": 24}
 
 
 @pytest.fixture(scope="module")
@@ -170,13 +171,23 @@ def test_a_fork_after_tokenizing_is_no_reason_to_warn(models: dict[str, Path]) -
     assert done.stderr == ""
 
 
-@pytest.mark.parametrize("pooling", ["mean", "cls"])
+FLAGS = {
+    "mean": "pooling_mode_mean_tokens",
+    "cls": "pooling_mode_cls_token",
+    "last": "pooling_mode_lasttoken",
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "pooling"),
+    [("Roberta", "mean"), ("Roberta", "cls"), ("Roberta", "last"), ("Llama", "mean"), ("Llama", "last")],
+)
 def test_frozen_features_are_those_of_each_text_alone(
-    pooling: str, models: dict[str, Path], tmp_path: Path
+    kind: str, pooling: str, models: dict[str, Path], tmp_path: Path
 ) -> None:
-    source = shutil.copytree(models["Roberta"].parent / "source", tmp_path / "source")
+    source = shutil.copytree(models[kind].parent / "source", tmp_path / "source")
     (source / "1_Pooling").mkdir()
-    flags = {"pooling_mode_cls_token": pooling == "cls", "pooling_mode_mean_tokens": pooling == "mean"}
+    flags = {flag: name == pooling for name, flag in FLAGS.items()}
     (source / "1_Pooling/config.json").write_text(json.dumps(flags), encoding="utf-8")
     fetch(str(source), tmp_path / "model", classes=2)
     features = FrozenFeatures(tmp_path / "model")
@@ -187,9 +198,17 @@ def test_frozen_features_are_those_of_each_text_alone(
         encoder = transformers.AutoModel.from_pretrained(source)
         for text, row in zip(TEXTS, rows.values.reshape(150, -1), strict=False):
             states = encoder(torch.tensor(HubTokenizer(tmp_path / "model")([text]).to_lists()))[0][0]
-            plain = functional.normalize(states[0] if pooling == "cls" else states.mean(0), dim=0)
+            pooled = {"cls": states[0], "last": states[-1], "mean": states.mean(0)}[pooling]
+            plain = functional.normalize(pooled, dim=0)
             np.testing.assert_allclose(row, plain, atol=1e-5)
             np.testing.assert_allclose(features([text]).values, row, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_where_nothing_is_said_of_pooling_decoders_are_read_at_their_end(
+    kind: str, models: dict[str, Path]
+) -> None:
+    assert read_facts(models[kind]).pooling == ("lasttoken" if kind in DECODERS else "mean")
 
 
 def test_a_fresh_head_is_drawn_from_the_seed_above_the_same_encoder(tmp_path: Path) -> None:

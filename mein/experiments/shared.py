@@ -44,7 +44,8 @@ def encoded_text(experiment: Experiment, cell: Cell, work: Path, corpus: Corpus)
     main = experiment.config(cell.dataset, cell.expert, cell.seed)
     name = "text" if main.expert.reads_words else f"text-{TEACHERS.get(cell.expert, cell.expert)}"
     folder = RunFolder(work / name)
-    own = {} if main.expert.reads_words else {"expert.model": main.expert.model}
+    given = () if main.expert.reads_words else ("kind", "model", "layers")
+    own = {f"expert.{setting}": getattr(main.expert, setting) for setting in given}
     config = experiment.shared_config(cell.dataset, OF_TEXT, seed=0, **own)
     with folder.held(waits=True):
         folder.claim(identity_of(config, corpus), resume=(folder / "config.json").exists())

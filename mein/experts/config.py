@@ -23,6 +23,11 @@ class ExpertConfig(Settings):
     model: str | None = None
     """The transformer or encoder: a folder or a name on the hub. The teacher: files with its words on
     every document, in a column `probabilities` beside the text."""
+    layers: int | None = Field(default=None, ge=1)
+    """Of the transformer or encoder: its first so many layers alone; none: all. Decoders often know more
+    of a text half-way up than at the top, where the next token is chosen."""
+    frozen_layers: int = Field(default=0, ge=0)
+    """Of a transformer that is fine-tuned: its embeddings and first so many layers stay as they are."""
     language_model: str | None = None
     """Folder of a language model made by `mein pretrain` or by another run; none trains one first."""
     student_of: str | None = None
@@ -79,6 +84,10 @@ class ExpertConfig(Settings):
         """What does not go together, in one sentence, if anything."""
         if self.has_encoder and self.model is None:
             return f"expert.kind is {self.kind!r} but expert.model is not set: give a folder or a hub name."
+        if self.layers is not None and not self.has_encoder:
+            return f"expert.layers is of no use to {self.kind!r}: leave it out, or take a transformer."
+        if self.frozen_layers and self.kind != "transformer":
+            return f"expert.frozen_layers is of no use to {self.kind!r}: leave it out, or take a transformer."
         if self.kind == "frozen" and self.training != "plain":
             return f"A frozen encoder cannot be trained by {self.training!r}: set expert.training to plain."
         if self.kind == "teacher" and self.training != "plain":

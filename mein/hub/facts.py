@@ -23,7 +23,7 @@ class Facts:
     blank: int
     """The token that stands for a document without any."""
     pooling: str
-    """How its encoder's states become features: `mean`, `cls`, or a way that we do not know."""
+    """How its encoder's states become features: `mean`, `cls`, `lasttoken`, or a way that we do not know."""
     weights: str
     """Hash of its weights."""
 

@@ -23,7 +23,7 @@ CPU = torch.device("cpu")
 
 
 class FrozenFeatures:
-    """Texts -> rows of F features (float32): x / |x|, x the mean of a text's states or its first one.
+    """Texts -> rows of F features (float32): x / |x|, x the mean of a text's states, its first or its last.
 
     Texts of like length share a batch. On a GPU states are computed in bfloat16, elsewhere in
     float32, where a text's features do not depend on its neighbours.
@@ -33,10 +33,10 @@ class FrozenFeatures:
         self, folder: Path, max_length: int | None = None, device: torch.device = CPU, threads: int = 1
     ) -> None:
         facts = read_facts(folder)
-        if facts.pooling not in ("mean", "cls"):
+        if facts.pooling not in ("mean", "cls", "lasttoken"):
             raise ConfigError(
-                f"{facts.model!r} pools its states by {facts.pooling!r}, but features are pooled by mean or "
-                "cls: choose another encoder."
+                f"{facts.model!r} pools its states by {facts.pooling!r}, but features are pooled by mean, "
+                "cls or lasttoken: choose another encoder."
             )
         self.device = device
         self._facts = facts
@@ -81,6 +81,8 @@ class FrozenFeatures:
         states = states.float()  # (B, T, F)
         if self._facts.pooling == "cls":
             pooled = states[:, 0]
+        elif self._facts.pooling == "lasttoken":
+            pooled = states[torch.arange(len(states)), batch.lengths - 1]
         else:
             weight = is_token[..., None].float()
             pooled = (states * weight).sum(1) / weight.sum(1)

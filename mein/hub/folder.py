@@ -17,22 +17,24 @@ from mein.errors import ConfigError, RunError
 from mein.files import writing_failed
 from mein.hub.facts import FACTS, Facts, read_facts
 from mein.hub.library import LOADING_PROBLEMS, reason, transformers_quietly
-from mein.hub.networks import as_expert, load_classifier
+from mein.hub.networks import as_expert, freeze, load_classifier, reads_the_end, refuse_more_layers
 from mein.hub.sizes import blank_token, embeddings_of, is_of_encoder, longest_input
 from mein.hub.source import CONFIG, locate, pooling_of
 
 Loaded = tuple[nn.Module, dict[str, Tensor]]  # a network, and those of its weights that are worth keeping
 
 
-def fetch(model: str, folder: Path, classes: int) -> None:
+def fetch(model: str, folder: Path, classes: int, layers: int | None = None, frozen_layers: int = 0) -> None:
     """Leave in `folder` what a model needs to work offline; it appears whole or not at all.
 
-    `model` is a local folder or a name on the hub. Of a head that is missing or has another number of
+    `model` is a local folder or a name on the hub; of its layers the first `layers` are kept, and it is
+    seen that `frozen_layers` leave some to train. Of a head that is missing or has another number of
     classes nothing is kept: `load_transformer` draws one from its seed.
     """
 
     def load(source: Path, tokenizer: Any) -> Loaded:
-        network, fresh = load_network(source, model, classes)
+        network, fresh = load_network(source, model, classes, layers)
+        freeze(network, frozen_layers, model)
         as_expert(network, repr(model))
         return network, without(network, fresh)
 
@@ -94,7 +96,7 @@ def _fill(folder: Path, source: Path, model: str, classes: int, load: Callable[[
         classes=classes,
         longest=longest_input(network, tokenizer.model_max_length),
         blank=blank_token(network),
-        pooling=pooling_of(source),
+        pooling=pooling_of(source, default="lasttoken" if reads_the_end(network) else "mean"),
         weights=_hash_of_weights(folder),
     )
     text = json.dumps(asdict(facts), indent=2, ensure_ascii=False)
@@ -117,15 +119,19 @@ def load_tokenizer(source: Path, model: str) -> Any:
     return tokenizer
 
 
-def load_network(source: Path, model: str, classes: int) -> tuple[nn.Module, set[str]]:
+def load_network(
+    source: Path, model: str, classes: int, layers: int | None = None
+) -> tuple[nn.Module, set[str]]:
     """A model's network for sequence classification, and what starts fresh of it: no part of its encoder."""
     try:
-        network, fresh = load_classifier(source, classes, seed=0)
+        network, fresh = load_classifier(source, classes, 0, layers)
     except LOADING_PROBLEMS as problem:
         raise ConfigError(
             f"{model!r} cannot be loaded as a text classifier ({reason(problem)}): "
             "choose a model that AutoModelForSequenceClassification knows."
         ) from problem
+    if layers is not None:
+        refuse_more_layers(source, layers, model)
     # A head may start fresh, and so may the pooling layer below it; an encoder may not.
     lost = sorted(name for name in fresh if is_of_encoder(network, name))
     if lost:

@@ -31,18 +31,18 @@ class Vocabulary:
     ordinary: np.ndarray
 
 
-def fetch_masked(model: str, folder: Path) -> None:
+def fetch_masked(model: str, folder: Path, layers: int | None = None) -> None:
     """Leave in `folder` a masked language model and its tokenizer; it appears whole or not at all.
 
     What cannot read on, or could not be an expert afterwards, is refused here, before it reads anything.
     """
 
     def load(source: Path, tokenizer: Any) -> Loaded:
-        network, fresh = _load_masked(source, model)
+        network, fresh = _load_masked(source, model, layers)
         mask = tokenizer.mask_token_id
         if mask is None or mask >= embeddings_of(network):
             raise ConfigError(f"{model!r} knows no mask token, so no token can be hidden: {REMEDY}.")
-        classifier, of_head = load_network(source, model, classes=2)  # refuses half an encoder
+        classifier, of_head = load_network(source, model, 2, layers)  # refuses half an encoder
         as_expert(classifier, repr(model))
         _try(MaskedModel(network), model)
         return network, without(network, fresh) | _pooling_layer(without(classifier, of_head))
@@ -82,9 +82,9 @@ def _pooling_layer(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: value for name, value in weights.items() if "pooler" in name}
 
 
-def _load_masked(source: Path, model: str) -> tuple[nn.Module, set[str]]:
+def _load_masked(source: Path, model: str, layers: int | None) -> tuple[nn.Module, set[str]]:
     try:
-        return load_masked_network(source, seed=0)
+        return load_masked_network(source, 0, layers)
     except LOADING_PROBLEMS as problem:
         raise ConfigError(
             f"{model!r} cannot be loaded as a masked language model ({reason(problem)}): {REMEDY}."

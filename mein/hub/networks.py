@@ -12,15 +12,17 @@ from mein.hub.facts import damaged, read_facts
 from mein.hub.library import LOADING_PROBLEMS, reason, transformers_quietly
 
 TOLERANCE = 1e-3  # of logits; far above rounding, far below what a misread position or padding does
+LOCAL = {"local_files_only": True, "trust_remote_code": False}
 
 
-def load_transformer(folder: Path, classes: int, seed: int) -> TransformerExpert:
+def load_transformer(folder: Path, classes: int, seed: int, frozen_layers: int = 0) -> TransformerExpert:
     """The expert in a folder that `fetch` wrote; what its weights lack is drawn from the seed."""
-    read_facts(folder)
+    facts = read_facts(folder)
     try:
         network, _ = load_classifier(folder, classes, seed)
     except LOADING_PROBLEMS as problem:
         raise damaged(folder, problem) from problem
+    freeze(network, frozen_layers, facts.model)
     return as_expert(network, str(folder))
 
 
@@ -32,18 +34,58 @@ def load_encoder(folder: Path) -> nn.Module:
         raise damaged(folder, problem) from problem
 
 
-def load_classifier(source: Path, classes: int, seed: int) -> tuple[nn.Module, set[str]]:
-    """A network for sequence classification, and the names of its parameters that start fresh."""
+def load_classifier(
+    source: Path, classes: int, seed: int, layers: int | None = None
+) -> tuple[nn.Module, set[str]]:
+    """A network for sequence classification, and the names of its parameters that start fresh.
+
+    With `layers`, it has its first so many alone.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
-        return _load("AutoModelForSequenceClassification", source, num_labels=classes)
+        return _load("AutoModelForSequenceClassification", source, layers, num_labels=classes)
 
 
-def load_masked_network(source: Path, seed: int) -> tuple[nn.Module, set[str]]:
+def load_masked_network(source: Path, seed: int, layers: int | None = None) -> tuple[nn.Module, set[str]]:
     """A masked language model, and the names of its parameters that start fresh, drawn from the seed."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
-        return _load("AutoModelForMaskedLM", source)
+        return _load("AutoModelForMaskedLM", source, layers)
+
+
+def refuse_more_layers(source: Path, layers: int, model: str) -> None:
+    """Refuse to cut a model to more layers than it has."""
+    with transformers_quietly() as transformers:
+        config = transformers.AutoConfig.from_pretrained(source, **LOCAL)
+    if layers > config.num_hidden_layers:
+        raise ConfigError(
+            f"expert.layers (={layers}) is more than the {config.num_hidden_layers} layers of {model!r}: "
+            "set it lower, or leave it out for all."
+        )
+
+
+def reads_the_end(network: nn.Module) -> bool:
+    """Whether a network for sequence classification is a decoder, which looks at the last token alone."""
+    return "score" in dict(network.named_children())  # what decoders of transformers call their head
+
+
+def freeze(network: nn.Module, layers: int, name: str) -> None:
+    """Keep the embeddings and the first so many layers of a network from learning; all learn if none."""
+    if layers == 0:
+        return
+    encoder: Any = network.base_model
+    count = int(network.config.num_hidden_layers)  # type: ignore[union-attr, arg-type]
+    if layers >= count:
+        raise ConfigError(
+            f"expert.frozen_layers (={layers}) leaves none of the {count} layers of {name!r} to fine-tune: "
+            "set it lower, or expert.kind to frozen."
+        )
+    stack = next(m for m in encoder.modules() if isinstance(m, nn.ModuleList) and len(m) == count)
+    last = list(stack[layers - 1].parameters())[-1]
+    for parameter in encoder.parameters():  # in the order in which text goes through them: embeddings first
+        parameter.requires_grad_(False)
+        if parameter is last:
+            return
 
 
 def as_expert(network: nn.Module, name: str) -> TransformerExpert:
@@ -51,12 +93,10 @@ def as_expert(network: nn.Module, name: str) -> TransformerExpert:
 
     It must say of embeddings what it says of tokens, whatever the padding behind them.
     """
-    # Decoders of transformers call their head "score" and read the last token of each document.
-    reads_the_end = "score" in dict(network.named_children())
     config: Any = network.config
-    if reads_the_end and config.pad_token_id is None:
+    if reads_the_end(network) and config.pad_token_id is None:
         config.pad_token_id = 0  # it refuses batches without one, and never looks at it
-    expert = TransformerExpert(network, reads_the_end)
+    expert = TransformerExpert(network, reads_the_end(network))
     tokens = [token for token in range(3, 9) if token != config.pad_token_id][:5]
     words, lengths = torch.tensor([[*tokens[:3], 0, 0], tokens]), torch.tensor([3, 5])
     try:
@@ -78,18 +118,27 @@ def as_expert(network: nn.Module, name: str) -> TransformerExpert:
 def _load(
     kind: Literal["AutoModel", "AutoModelForSequenceClassification", "AutoModelForMaskedLM"],
     source: Path,
+    layers: int | None = None,
     **settings: Any,
 ) -> tuple[nn.Module, set[str]]:
     """A network on the CPU, in float32 and evaluation mode, and what its weights lack."""
     with transformers_quietly() as transformers:
+        config = transformers.AutoConfig.from_pretrained(source, **LOCAL, **settings)
         network, report = getattr(transformers, kind).from_pretrained(
             source,
-            local_files_only=True,
+            config=config if layers is None else _cut(config, layers),
             use_safetensors=True,
-            trust_remote_code=False,
             ignore_mismatched_sizes=True,  # a head for another number of classes starts fresh
             output_loading_info=True,
-            **settings,
+            **LOCAL,
         )
     fresh = {*report["missing_keys"], *(name for name, *_ in report["mismatched_keys"])}
     return network.float().eval(), fresh
+
+
+def _cut(config: Any, layers: int) -> Any:
+    """The settings of a network with its first so many layers alone."""
+    config.num_hidden_layers = layers
+    if getattr(config, "layer_types", None) is not None:  # what each layer attends to, where they differ
+        config.layer_types = config.layer_types[:layers]
+    return config

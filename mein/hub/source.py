@@ -39,12 +39,12 @@ def locate(model: str) -> Path:
     return path
 
 
-def pooling_of(source: Path) -> str:
-    """How a model's states become features: "mean", or what sentence-transformers wrote beside it."""
+def pooling_of(source: Path, default: str = "mean") -> str:
+    """How a model's states become features: what sentence-transformers wrote beside it, or the default."""
     try:
         settings = json.loads((source / POOLING).read_text(encoding="utf-8"))
     except FileNotFoundError:
-        return "mean"
+        return default
     except ValueError as problem:
         path = source / POOLING
         raise ConfigError(f"{path} is damaged ({reason(problem)}): restore or remove it.") from problem

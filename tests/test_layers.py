@@ -1,0 +1,148 @@
+"""Transformers of which the first layers alone are read, or the last alone are fine-tuned."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch.nn import functional
+
+from mein.config import load_config
+from mein.errors import ConfigError
+from mein.experts.transformer import TransformerExpert
+from mein.hub import FrozenFeatures, HubTokenizer, fetch, fetch_masked, load_transformer
+from mein.hub.library import transformers_quietly
+from tests.hub_models import DECODERS, KINDS, SIZES, SIZES_OF, build
+
+TEXT = "The film was not so good."
+NORMS = {"GPT2": "ln_f", "Llama": "norm"}  # what comes after the last layer of a decoder
+
+pytest.importorskip("transformers", reason="the extra mein[transformers] is not installed")
+
+
+def layers_of(kind: str, count: int) -> dict[str, int]:
+    name = {"DistilBert": "n_layers", "GPT2": "n_layer"}.get(kind, "num_hidden_layers")
+    return {name: count}
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A model of each kind with three layers."""
+    folder = tmp_path_factory.mktemp("three")
+    return {kind: build(kind, folder / kind, classes=2, **layers_of(kind, 3)) for kind in KINDS}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_first_layers_say_what_they_say_in_the_whole_network(
+    kind: str, sources: dict[str, Path], tmp_path: Path
+) -> None:
+    fetch(str(sources[kind]), tmp_path / "model", classes=2, layers=2)
+    features = FrozenFeatures(tmp_path / "model")([TEXT]).values
+    with transformers_quietly() as transformers, torch.no_grad():
+        whole = transformers.AutoModel.from_pretrained(sources[kind]).eval()
+        tokens = torch.tensor(HubTokenizer(tmp_path / "model")([TEXT]).to_lists())
+        states = whole(tokens, output_hidden_states=True).hidden_states[2][0]  # 0: the embeddings
+        if kind in DECODERS:
+            states = getattr(whole, NORMS[kind])(states)[-1:]
+    np.testing.assert_allclose(features, functional.normalize(states.mean(0), dim=0), atol=1e-5)
+    kept = {name: value.shape for name, value in load_file(tmp_path / "model/model.safetensors").items()}
+    assert len(kept) < len(load_file(sources[kind] / "model.safetensors"))
+    assert load_transformer(tmp_path / "model", 2, seed=0).network.config.num_hidden_layers == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "base"), [("Qwen3", "Llama"), ("Gemma3Text", "Llama"), ("ModernBert", "Bert")]
+)
+def test_networks_whose_layers_differ_are_cut_too(
+    kind: str, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = (
+        {**SIZES_OF[base], "head_dim": 16} if base == "Llama" else {**SIZES, "global_attn_every_n_layers": 2}
+    )
+    monkeypatch.setitem(SIZES_OF, kind, sizes)
+    monkeypatch.setattr("tests.hub_models.DECODERS", (*DECODERS, kind) if base == "Llama" else DECODERS)
+    build(kind, tmp_path / "source", classes=None, num_hidden_layers=3)
+    config = json.loads((tmp_path / "source/config.json").read_text(encoding="utf-8"))
+    fetch(str(tmp_path / "source"), tmp_path / "model", classes=2, layers=2, frozen_layers=1)
+    cut = json.loads((tmp_path / "model/config.json").read_text(encoding="utf-8"))
+    assert cut["layer_types"] == config["layer_types"][:2]
+    assert np.isfinite(FrozenFeatures(tmp_path / "model")([TEXT, "a film"]).values).all()
+    assert isinstance(load_transformer(tmp_path / "model", 2, seed=0, frozen_layers=1), TransformerExpert)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_frozen_layers_stay_as_they_are_and_all_others_learn(
+    kind: str, sources: dict[str, Path], tmp_path: Path
+) -> None:
+    fetch(str(sources[kind]), tmp_path / "model", classes=2, frozen_layers=2)
+    expert = load_transformer(tmp_path / "model", 2, seed=0, frozen_layers=2)
+    before = {name: value.clone() for name, value in expert.named_parameters()}
+    words = torch.tensor(HubTokenizer(tmp_path / "model")([TEXT]).to_lists())
+    trained = [value for value in expert.parameters() if value.requires_grad]
+    optimizer = torch.optim.SGD(trained, lr=1.0)
+    functional.cross_entropy(expert(words, torch.tensor([words.shape[1]])), torch.tensor([1])).backward()  # type: ignore[no-untyped-call]
+    optimizer.step()
+    moved = {name for name, value in expert.named_parameters() if not torch.equal(value, before[name])}
+    below = ("embeddings.", "wte.", "wpe.", "embed_tokens.", ".0.", ".1.")
+    is_frozen = {name: any(part in name for part in below) for name in before}
+    assert not [name for name in moved if is_frozen[name]]
+    # A bias of keys changes no attention, so its gradient is 0 up to rounding.
+    still = {name for name in before if name not in moved and not is_frozen[name]}
+    assert not [
+        name for name in still if "pooler" not in name and "key.bias" not in name and "k_lin.bias" not in name
+    ]
+    assert sum(is_frozen.values()) > 2
+    assert {name for name, value in expert.named_parameters() if not value.requires_grad} == {
+        name for name, frozen in is_frozen.items() if frozen
+    }
+
+
+def test_without_frozen_layers_all_learn(sources: dict[str, Path], tmp_path: Path) -> None:
+    fetch(str(sources["Bert"]), tmp_path / "model", classes=2)
+    assert all(value.requires_grad for value in load_transformer(tmp_path / "model", 2, seed=0).parameters())
+
+
+def test_layers_that_are_not_there_are_refused(sources: dict[str, Path], tmp_path: Path) -> None:
+    bert = str(sources["Bert"])
+    with pytest.raises(
+        ConfigError, match=r"^expert.layers \(=4\) is more than the 3 layers of '.*Bert': set it lower"
+    ):
+        fetch(bert, tmp_path / "model", classes=2, layers=4)
+    with pytest.raises(
+        ConfigError, match=r"^expert.layers \(=4\) is more than the 3 layers of '.*Bert': set it lower"
+    ):
+        fetch_masked(bert, tmp_path / "model", layers=4)
+    with pytest.raises(
+        ConfigError,
+        match=r"^expert.frozen_layers \(=2\) leaves none of the 2 layers of '.*Bert' to fine-tune: ",
+    ):
+        fetch(bert, tmp_path / "model", classes=2, layers=2, frozen_layers=2)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_masked_model_reads_with_its_first_layers(sources: dict[str, Path], tmp_path: Path) -> None:
+    fetch_masked(str(sources["Bert"]), tmp_path / "model", layers=1)
+    weights = load_file(tmp_path / "model/model.safetensors")
+    assert {name.split(".")[3] for name in weights if ".encoder.layer." in name} == {"0"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        (
+            {"expert.layers": 2},
+            r"^expert.layers is of no use to 'lstm': leave it out, or take a transformer.$",
+        ),
+        ({"expert.frozen_layers": 2}, r"^expert.frozen_layers is of no use to 'lstm': leave it out, or take"),
+        (
+            {"expert.kind": "frozen", "expert.model": "m", "expert.frozen_layers": 2},
+            r"^expert.frozen_layers is of no use to 'frozen': ",
+        ),
+    ],
+)
+def test_other_experts_have_no_such_layers(settings: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        load_config("small", overrides=settings)
