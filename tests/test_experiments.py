@@ -43,7 +43,7 @@ from mein.experiments.lines import append_lines, cell_of, correct_of, line_of, m
 from mein.experiments.published import RESULTS
 from mein.experiments.record import command, commit
 from mein.experiments.seconds import seconds_of
-from mein.experiments.shared import cells_that_fit
+from mein.experiments.shared import cells_that_fit, encoded_text
 from mein.experiments.speed import speed_table
 from mein.lexicon import LEXICON, LEXICON_OF_TRAIN
 from mein.model import load_model, load_variant, read_config
@@ -241,6 +241,19 @@ def test_a_second_run_computes_nothing(experiment: Experiment, lines: list[dict[
     run_column(experiment, [Cell("toy", "lm-lstm", "imn", 0)])
     assert {path: path.stat().st_mtime_ns for path in experiment.work.rglob("*.safetensors")} == before
     assert {cell_of(line) for line in read_lines(experiment.results)} == done
+
+
+def test_transformers_that_are_cut_elsewhere_share_no_text(tmp_path: Path) -> None:
+    pytest.importorskip("transformers", reason="the extra mein[transformers] is not installed")
+    model = hub_models.build("Bert", tmp_path / "bert", classes=None)
+    put_data(tmp_path / "data/toy")
+    cell = Cell("toy", "transformer", "plain", 0)
+    for layers in (None, 1):
+        settings = SETTINGS | {"expert.model": str(model), "expert_training.learning_rate": 1e-3}
+        own = replace(elsewhere(tmp_path), settings=settings | {"expert.layers": layers})
+        text = encoded_text(own, cell, own.work, own.corpus("toy", 0))
+        config = json.loads((text / "hub/config.json").read_text(encoding="utf-8"))
+        assert config["num_hidden_layers"] == (2 if layers is None else 1)
 
 
 def test_a_transformer_has_a_row_by_its_own_tokens_which_a_page_shows_once_it_has_results(

@@ -10,11 +10,16 @@ import torch
 from safetensors.torch import load_file
 from torch.nn import functional
 
+from mein.adapt import adapt
 from mein.config import load_config
+from mein.data.corpus import source_of_lists
 from mein.errors import ConfigError
 from mein.experts.transformer import TransformerExpert
 from mein.hub import FrozenFeatures, HubTokenizer, fetch, fetch_masked, load_transformer
 from mein.hub.library import transformers_quietly
+from mein.progress import Silence
+from mein.training.checkpoint import load_tensors
+from tests import tiny
 from tests.hub_models import DECODERS, KINDS, SIZES, SIZES_OF, build
 
 TEXT = "The film was not so good."
@@ -100,6 +105,35 @@ def test_frozen_layers_stay_as_they_are_and_all_others_learn(
     }
 
 
+@pytest.mark.parametrize("training", ["plain", "vat"])
+def test_a_run_leaves_its_frozen_layers_alone_in_every_stage(
+    training: str, sources: dict[str, Path], tmp_path: Path
+) -> None:
+    tiny.run(
+        tmp_path / "run",
+        expert__kind="transformer",
+        expert__training=training,
+        expert__model=str(sources["Bert"]),
+        expert__layers=2,
+        expert__frozen_layers=1,
+        expert_training__learning_rate=1e-3,
+        expert_training__epochs=1,
+        fine_tuning__epochs=1,
+        fine_tuning__min_gain=0,
+    )
+    start = load_file(tmp_path / "run/hub/model.safetensors")
+    learned = load_tensors(tmp_path / "run/expert.safetensors")[0]
+    for stage, first in (("expert", start), ("mixture", learned)):
+        found = load_tensors(tmp_path / f"run/{stage}.safetensors")[0]
+        below = [name for name in start if ".embeddings." in name or ".layer.0." in name]
+        assert len(below) > 10
+        assert all(torch.equal(found[f"network.{name}"], start[name]) for name in below)
+        above = "bert.encoder.layer.1.output.dense.weight"
+        if stage == "expert":
+            assert not torch.equal(found[f"network.{above}"], first[above])
+    assert not [name for name in learned if ".layer.2." in name]
+
+
 def test_without_frozen_layers_all_learn(sources: dict[str, Path], tmp_path: Path) -> None:
     fetch(str(sources["Bert"]), tmp_path / "model", classes=2)
     assert all(value.requires_grad for value in load_transformer(tmp_path / "model", 2, seed=0).parameters())
@@ -124,9 +158,14 @@ def test_layers_that_are_not_there_are_refused(sources: dict[str, Path], tmp_pat
 
 
 def test_a_masked_model_reads_with_its_first_layers(sources: dict[str, Path], tmp_path: Path) -> None:
-    fetch_masked(str(sources["Bert"]), tmp_path / "model", layers=1)
-    weights = load_file(tmp_path / "model/model.safetensors")
-    assert {name.split(".")[3] for name in weights if ".encoder.layer." in name} == {"0"}
+    settings = {"expert__kind": "transformer", "expert__model": str(sources["Bert"]), "expert__layers": 1}
+    rates = {"expert_training__learning_rate": 1e-3, "pretraining__learning_rate": 1e-3}
+    config = tiny.config(
+        **settings, **rates, words__max_length=12, pretraining__epochs=1, pretraining__masked=0.5
+    )
+    adapt(config, source_of_lists([TEXT] * 60), "the text", tmp_path / "out", Silence())
+    weights = load_file(tmp_path / "out/model.safetensors")
+    assert {name.split(".")[2] for name in weights if name.startswith("encoder.layer.")} == {"0"}
 
 
 @pytest.mark.parametrize(

@@ -43,9 +43,9 @@ def encoded_text(experiment: Experiment, cell: Cell, work: Path, corpus: Corpus)
     """The encoded text that all runs on a data set share; one whose expert has its own words has its own."""
     main = experiment.config(cell.dataset, cell.expert, cell.seed)
     name = "text" if main.expert.reads_words else f"text-{TEACHERS.get(cell.expert, cell.expert)}"
-    folder = RunFolder(work / name)
-    given = () if main.expert.reads_words else ("kind", "model", "layers")
-    own = {f"expert.{setting}": getattr(main.expert, setting) for setting in given}
+    cut = "" if main.expert.layers is None else f"-of-{main.expert.layers}-layers"  # so is `hub`
+    folder = RunFolder(work / (name + cut))
+    own = {} if main.expert.reads_words else {"expert.model": main.expert.model}
     config = experiment.shared_config(cell.dataset, OF_TEXT, seed=0, **own)
     with folder.held(waits=True):
         folder.claim(identity_of(config, corpus), resume=(folder / "config.json").exists())
