@@ -72,6 +72,32 @@ def expert_logits(expert: Expert, words: Ragged) -> np.ndarray:
     return logits
 
 
+class LastWord:
+    """What an expert says of some documents, z (n, Y); it is asked again only where its weights are others.
+
+    Stages, controls and verdicts often ask for the word of one and the same expert, which may be slow.
+    """
+
+    def __init__(self, words: Ragged, ask: Callable[[Expert, Ragged], np.ndarray] = expert_logits) -> None:
+        self.words = words
+        self._ask = ask
+        self._weights: dict[str, Tensor] | None = None
+        self._z = np.zeros(0)
+
+    def __call__(self, expert: Expert) -> np.ndarray:
+        """z (n, Y), not to be written to."""
+        weights = expert.state_dict()
+        if self._weights is None or not _are_equal(weights, self._weights):
+            self._z = self._ask(expert, self.words)
+            self._weights = {name: value.clone() for name, value in weights.items()}
+        return self._z
+
+
+def _are_equal(some: dict[str, Tensor], others: dict[str, Tensor]) -> bool:
+    """Whether two networks of one kind have the same weights, to the bit."""
+    return all(torch.equal(value, others[name]) for name, value in some.items())
+
+
 def imitator_alpha(imitators: Imitators, pieces: Ragged, classes: int) -> np.ndarray:
     """alpha less the imitators' offset (I, n, Y), float32, in the documents' order."""
     return Evidence(imitators, classes).alpha(pieces)

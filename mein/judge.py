@@ -26,10 +26,10 @@ from mein.evaluation.table import (
     headline,
 )
 from mein.files import atomic_path
-from mein.inference import choose_device
+from mein.inference import LastWord, choose_device
 from mein.judged import write_judged
 from mein.mixture import random_alpha
-from mein.model import Encoded, Model, load_variant
+from mein.model import Model, load_variant
 from mein.progress import Reporter, Silence
 from mein.ranks import is_first
 from mein.run import CONTROLS, train_run
@@ -89,16 +89,21 @@ def log_probs_of_all(
     mixture = load("mixture")
     documents = mixture.encode(texts)
     alpha = mixture.alpha(documents)
-    found: dict[str, np.ndarray] = {}
+    word, found = LastWord(documents.words), dict[str, np.ndarray]()
+
+    def log_probs(model: Model, alpha: np.ndarray) -> np.ndarray:
+        mixed = model.mixed_with(word(model.expert), documents, alpha)
+        return model.calibrated(documents, mixed, model.temperature)
+
     for name, title in VARIANTS.items():
         if (folder / f"{name}.safetensors").exists():
             model = load(name)
             seen = _noise(config, alpha, part) if name == "random" else alpha
-            found[title] = _log_probs(model, documents, seen)
+            found[title] = log_probs(model, seen)
     if len(alpha):
         together = alpha.astype(np.float64).sum(0)
         found[IMITATORS_ALONE] = mixture.calibrated(documents, together, mixture.imitator_temperature)
-    found[MIXTURE if len(alpha) else EXPERT] = _log_probs(mixture, documents, alpha)
+    found[MIXTURE if len(alpha) else EXPERT] = log_probs(mixture, alpha)
     return found
 
 
@@ -130,10 +135,6 @@ def _judged_part(run: Run) -> tuple[str, list[str], np.ndarray]:
     texts, values = read_all(run.corpus.test)
     name = run.corpus.names.get("test", "the test documents")
     return "test", texts, run.labeled.labels.encode(values, name)
-
-
-def _log_probs(model: Model, documents: Encoded, alpha: np.ndarray) -> np.ndarray:
-    return model.calibrated(documents, model.mixed(documents, alpha), model.temperature)
 
 
 def _noise(config: Config, alpha: np.ndarray, part: str) -> np.ndarray:

@@ -73,7 +73,11 @@ class Model:
 
     def mixed(self, documents: Encoded, alpha: np.ndarray) -> np.ndarray:
         """z' (n, Y), float64, with alpha (I, n, Y)."""
-        mixed = mixed_logits(self.expert_logits(documents), alpha, self.gates)
+        return self.mixed_with(self.expert_logits(documents), documents, alpha)
+
+    def mixed_with(self, z: np.ndarray, documents: Encoded, alpha: np.ndarray) -> np.ndarray:
+        """z' (n, Y), float64, with z (n, Y), what the expert says, and alpha (I, n, Y)."""
+        mixed = mixed_logits(z, alpha, self.gates)
         return mixed if self.lexicon is None else mixed + self.lexicon.logits(documents.pieces)
 
     def imitator_log_probs(self, texts: Sequence[str]) -> np.ndarray:

@@ -23,7 +23,7 @@ from mein.experts.base import Expert
 from mein.experts.lstm import LSTMExpert
 from mein.files import sha256_of
 from mein.imitators.reference import Imitators
-from mein.inference import choose_device, expert_logits
+from mein.inference import choose_device
 from mein.label import label_documents
 from mein.labeled import read_labeled
 from mein.mixture import Gates
@@ -132,7 +132,7 @@ def learned_expert(run: Run) -> Expert:
             settings = (stage_1(run.config), objective, run.runtime, run.config.seed)
             with run.timed("expert"):
                 train_expert(expert, train_part, dev_part, *settings)
-        z = expert_logits(expert, dev_part.words)
+        z = run.dev_word(expert)
         save_tensors(path, expert.state_dict(), facts(run, z))
     return _settled(run, expert, "expert")
 
@@ -198,7 +198,7 @@ def tune_mixture_and_controls(run: Run, imitators: Imitators, controls: Sequence
             if run.is_taught:
                 with run.timed(name):
                     gates, tau = _tune(run, expert, imitators, name)
-            z = expert_logits(expert, run.store("dev").words(0))
+            z = run.dev_word(expert)
             logits = mixed_logits(z, evidence(run, imitators, name, "dev"), gates)
             save_tensors(path, expert.state_dict(), facts(run, logits, gates, tau))
         run.folder.drop(f"{name}.checkpoint.safetensors")
@@ -209,7 +209,7 @@ def _tune(run: Run, expert: Expert, imitators: Imitators, name: str) -> tuple[np
     train_part, dev_part = (
         labeled_part(run, part, evidence(run, imitators, name, part)) for part in ("train", "dev")
     )
-    z = expert_logits(expert, dev_part.words)
+    z = run.dev_word(expert)
     gates, tau = Gates(run.config.mixture, len(dev_part.alpha)), 1.0
     if gates.kind == "free" and len(dev_part.alpha):
         fitted, tau = fit_gates(z, dev_part.alpha, dev_part.labels)
@@ -229,7 +229,7 @@ def _tune(run: Run, expert: Expert, imitators: Imitators, name: str) -> tuple[np
     )
     values: np.ndarray = gates().detach().cpu().double().numpy()
     if gates.kind == "free":
-        mixed = mixed_logits(expert_logits(expert, dev_part.words), dev_part.alpha, values)
+        mixed = mixed_logits(run.dev_word(expert), dev_part.alpha, values)
         if ranks.agreed({"worse": is_worse(mixed, z, dev_part.labels)})["worse"]:
             _settled(run, expert, "expert")
             return np.zeros_like(values), 1.0

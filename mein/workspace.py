@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ from mein.data.corpus import Corpus
 from mein.evaluation.calibration import fit_temperature
 from mein.experts.base import Expert
 from mein.imitators.reference import Imitators
-from mein.inference import imitator_alpha
+from mein.inference import LastWord, imitator_alpha
 from mein.labeled import LabeledTexts
 from mein.lexicon import LEXICON, LEXICON_OF_TRAIN, SPEAKS_IN, Lexicon, learn_lexicon, load_lexicon
 from mein.mixture import random_alpha
@@ -28,6 +29,7 @@ from mein.training.folder import RunFolder
 from mein.training.loop import Runtime
 from mein.training.neighbors import room_for_neighbors
 from mein.training.objectives import Objective, push_norm
+from mein.training.shares import shared_logits
 from mein.training.stages import LabeledPart
 
 UNLABELED_PARTS = ("unlabeled", "held_out")
@@ -68,6 +70,11 @@ class Run:
     def store(self, part: str) -> Store:
         """The encoded documents of a part."""
         return Store.open(self.folder / f"encoded/{part}")
+
+    @cached_property
+    def dev_word(self) -> LastWord:
+        """What the expert says of dev, by the weights that it had when last asked."""
+        return LastWord(self.store("dev").words(0), shared_logits)
 
     @contextmanager
     def timed(self, step: str) -> Iterator[None]:
@@ -129,7 +136,9 @@ def labeled_part(run: Run, part: str, alpha: np.ndarray | None = None) -> Labele
         ids, weights = run.labeled.dev_ids, np.ones(len(run.labeled.dev_ids), np.float32)
     if alpha is None:
         alpha = np.zeros((0, len(ids), run.classes), np.float32)
-    return LabeledPart(run.store(part).words(0), ids, weights, alpha)
+    if part == "train":
+        return LabeledPart(run.store(part).words(0), ids, weights, alpha)
+    return LabeledPart(run.dev_word.words, ids, weights, alpha, run.dev_word)
 
 
 def objective_of(run: Run, expert: Expert, imitators: Imitators | None, name: str) -> Objective:

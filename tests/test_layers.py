@@ -28,9 +28,11 @@ NORMS = {"GPT2": "ln_f", "Llama": "norm"}  # what comes after the last layer of 
 pytest.importorskip("transformers", reason="the extra mein[transformers] is not installed")
 
 
+NAMES = {"DistilBert": "n_layers", "GPT2": "n_layer"}  # how a config calls its number of layers
+
+
 def layers_of(kind: str, count: int) -> dict[str, int]:
-    name = {"DistilBert": "n_layers", "GPT2": "n_layer"}.get(kind, "num_hidden_layers")
-    return {name: count}
+    return {NAMES.get(kind, "num_hidden_layers"): count}
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +57,8 @@ def test_the_first_layers_say_what_they_say_in_the_whole_network(
     np.testing.assert_allclose(features, functional.normalize(states.mean(0), dim=0), atol=1e-5)
     kept = {name: value.shape for name, value in load_file(tmp_path / "model/model.safetensors").items()}
     assert len(kept) < len(load_file(sources[kind] / "model.safetensors"))
-    assert load_transformer(tmp_path / "model", 2, seed=0).network.config.num_hidden_layers == 2
+    config = json.loads((tmp_path / "model/config.json").read_text(encoding="utf-8"))
+    assert config[NAMES.get(kind, "num_hidden_layers")] == 2
 
 
 @pytest.mark.parametrize(

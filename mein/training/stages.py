@@ -16,7 +16,7 @@ from mein.experts.base import Expert
 from mein.imitators.projected import projected_loss, stream_of
 from mein.imitators.reference import Imitators
 from mein.imitators.stream import Stream
-from mein.inference import device_of
+from mein.inference import LastWord, device_of
 from mein.mixture import Gates, MixtureConfig, mix
 from mein.seeds import numpy_generator
 from mein.text.batches import PieceBatch, bucketed, pad_words, to_device
@@ -78,15 +78,21 @@ class LabeledPart:
     Labels are ids (n,), or in stage 1 perhaps probabilities (n, Y).
 
     alpha (I, n, Y) is constant in stage 3, so it is computed once; in stage 1 there is none: I = 0.
+    word: what an expert says of them, where it is asked more than once.
     """
 
     words: Ragged
     labels: np.ndarray
     weights: np.ndarray
     alpha: np.ndarray
+    word: LastWord | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def logits(self, expert: Expert) -> np.ndarray:
+        """z (n, Y)."""
+        return shared_logits(expert, self.words) if self.word is None else self.word(expert)
 
 
 def train_expert(
@@ -210,7 +216,7 @@ def fine_tune(
 
     @torch.no_grad()
     def score() -> dict[str, float]:
-        z = torch.from_numpy(shared_logits(expert, dev_part.words))
+        z = torch.from_numpy(dev_part.logits(expert))
         logits = mix(z, torch.from_numpy(dev_part.alpha), gates().cpu())
         return supervised_scores(logits, dev_part.labels)
 
