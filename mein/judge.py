@@ -92,7 +92,7 @@ def log_probs_of_all(
     word, found = LastWord(documents.words), dict[str, np.ndarray]()
 
     def log_probs(model: Model, alpha: np.ndarray) -> np.ndarray:
-        mixed = model.mixed_with(word(model.expert), documents, alpha)
+        mixed = model.mixed(documents, alpha, word(model.expert))
         return model.calibrated(documents, mixed, model.temperature)
 
     for name, title in VARIANTS.items():

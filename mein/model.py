@@ -71,13 +71,9 @@ class Model:
         documents = self.encode(texts)
         return self.calibrated(documents, self.mixed(documents, self.alpha(documents)), self.temperature)
 
-    def mixed(self, documents: Encoded, alpha: np.ndarray) -> np.ndarray:
-        """z' (n, Y), float64, with alpha (I, n, Y)."""
-        return self.mixed_with(self.expert_logits(documents), documents, alpha)
-
-    def mixed_with(self, z: np.ndarray, documents: Encoded, alpha: np.ndarray) -> np.ndarray:
-        """z' (n, Y), float64, with z (n, Y), what the expert says, and alpha (I, n, Y)."""
-        mixed = mixed_logits(z, alpha, self.gates)
+    def mixed(self, documents: Encoded, alpha: np.ndarray, z: np.ndarray | None = None) -> np.ndarray:
+        """z' (n, Y), float64, with alpha (I, n, Y), and z (n, Y) where the expert was asked before."""
+        mixed = mixed_logits(self.expert_logits(documents) if z is None else z, alpha, self.gates)
         return mixed if self.lexicon is None else mixed + self.lexicon.logits(documents.pieces)
 
     def imitator_log_probs(self, texts: Sequence[str]) -> np.ndarray:
