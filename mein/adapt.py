@@ -32,6 +32,8 @@ def adapt(
 ) -> float:
     """Let the expert's encoder read the source's text, and leave it in `out`; its held-out perplexity."""
     refuse_large_rate(config, "pretraining")
+    if config.expert.frozen_layers is not None:
+        raise ConfigError("All layers of a transformer read raw text: leave expert.frozen_layers out.")
     reporter = reporter if ranks.is_first() else Silence()
     folder = RunFolder(out / ADAPTED)
     if ranks.is_first():

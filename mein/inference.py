@@ -76,26 +76,36 @@ class LastWord:
     """What an expert says of some documents, z (n, Y); it is asked again only where its weights are others.
 
     Stages, controls and verdicts often ask for the word of one and the same expert, which may be slow.
+    Parameters that do not learn are taken to be the same. Processes that ask together must also agree
+    that they ask.
     """
 
-    def __init__(self, words: Ragged, ask: Callable[[Expert, Ragged], np.ndarray] = expert_logits) -> None:
+    def __init__(
+        self,
+        words: Ragged,
+        ask: Callable[[Expert, Ragged], np.ndarray] = expert_logits,
+        agreed: Callable[[bool], bool] = bool,
+    ) -> None:
         self.words = words
         self._ask = ask
+        self._agreed = agreed
         self._weights: dict[str, Tensor] | None = None
         self._z = np.zeros(0)
 
     def __call__(self, expert: Expert) -> np.ndarray:
         """z (n, Y), not to be written to."""
-        weights = expert.state_dict()
-        if self._weights is None or not _are_equal(weights, self._weights):
+        weights = {name: p.detach() for name, p in expert.named_parameters() if p.requires_grad}
+        weights |= dict(expert.named_buffers())
+        if self._agreed(self._weights is None or not _are_equal(weights, self._weights)):
+            self._weights = None  # gives its memory back first
             self._z = self._ask(expert, self.words)
             self._weights = {name: value.clone() for name, value in weights.items()}
         return self._z
 
 
 def _are_equal(some: dict[str, Tensor], others: dict[str, Tensor]) -> bool:
-    """Whether two networks of one kind have the same weights, to the bit."""
-    return all(torch.equal(value, others[name]) for name, value in some.items())
+    """Whether tensors of the same names are equal."""
+    return some.keys() == others.keys() and all(torch.equal(some[name], others[name]) for name in some)
 
 
 def imitator_alpha(imitators: Imitators, pieces: Ragged, classes: int) -> np.ndarray:

@@ -74,7 +74,7 @@ class Run:
     @cached_property
     def dev_word(self) -> LastWord:
         """What the expert says of dev, by the weights that it had when last asked."""
-        return LastWord(self.store("dev").words(0), shared_logits)
+        return LastWord(self.store("dev").words(0), shared_logits, _agreed)
 
     @contextmanager
     def timed(self, step: str) -> Iterator[None]:
@@ -83,6 +83,11 @@ class Run:
         yield
         if not any(line["step"] == step for line in self.folder.metrics("steps")):
             self.folder.record("steps", step=step, seconds=round(time.monotonic() - started, 3))
+
+
+def _agreed(is_so: bool) -> bool:
+    """What the first process says of it."""
+    return bool(ranks.agreed({"is_so": is_so})["is_so"])
 
 
 def evidence(run: Run, imitators: Imitators, name: str, part: str) -> np.ndarray:

@@ -3,7 +3,7 @@
 For a transformer, which reads the beginning of a long document alone. Spaces and line ends become single
 spaces; columns other than `text` and `label` are left out.
 
-usage: scripts/passages.py WORDS data/imdb/train.parquet data/imdb-passages/train.parquet
+usage: scripts/passages.py WORDS imdb/train.parquet passages/train.parquet [--last] [--documents N]
 """
 
 import argparse
@@ -36,8 +36,11 @@ def ending(text: str, words: int) -> list[str]:
     ['e f g']
     >>> ending("a b", words=3)
     ['a b']
+    >>> ending("", words=3)
+    []
     """
-    return [" ".join(text.split()[-words:])]
+    last = text.split()[-words:]
+    return [" ".join(last)] if last else []
 
 
 def natural(given: str) -> int:
@@ -53,8 +56,8 @@ if __name__ == "__main__":
     arguments.add_argument("words", type=natural, help="words in a passage")
     arguments.add_argument("source", type=Path, help="a Parquet file with text and label")
     arguments.add_argument("target", type=Path, help="where the passages go")
-    arguments.add_argument("--last", action="store_true", help="the last passage of each document alone")
-    arguments.add_argument("--documents", type=natural, help="of so many documents, drawn by seed 0")
+    arguments.add_argument("--last", action="store_true", help="only the last words of each document")
+    arguments.add_argument("--documents", type=natural, help="of so many documents at most, drawn by seed 0")
     given = arguments.parse_args()
     documents = pq.read_table(given.source, columns=["text", "label"])
     if given.documents is not None:

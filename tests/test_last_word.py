@@ -54,6 +54,16 @@ def test_an_expert_is_asked_again_only_when_its_weights_have_changed() -> None:
     assert_array_equal(word(expert), expert_logits(expert, WORDS))
 
 
+def test_processes_that_ask_together_ask_when_the_first_does() -> None:
+    expert, first = Adding(), [True, False, True]
+    word = LastWord(WORDS, agreed=lambda differs: first.pop(0))
+    word(expert)
+    with torch.no_grad():
+        expert.weight.add_(1)
+    assert_array_equal(word(expert), [[3, 3], [3, 3], [5, 5]])  # the first had not moved
+    assert_array_equal(word(expert), [[6, 6], [6, 6], [10, 10]])
+
+
 def test_a_run_whose_mixture_stays_at_its_start_reads_no_document_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

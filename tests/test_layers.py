@@ -20,7 +20,7 @@ from mein.hub.library import transformers_quietly
 from mein.progress import Silence
 from mein.training.checkpoint import load_tensors
 from tests import tiny
-from tests.hub_models import DECODERS, KINDS, SIZES, SIZES_OF, build
+from tests.hub_models import DECODERS, KINDS, LLAMA_SIZES, SIZES, SIZES_OF, build
 
 TEXT = "The film was not so good."
 NORMS = {"GPT2": "ln_f", "Llama": "norm"}  # what comes after the last layer of a decoder
@@ -108,7 +108,7 @@ def test_frozen_layers_stay_as_they_are_and_all_others_learn(
     }
 
 
-@pytest.mark.parametrize("training", ["plain", "vat"])
+@pytest.mark.parametrize("training", ["plain", "adv", "vat"])
 def test_a_run_leaves_its_frozen_layers_alone_in_every_stage(
     training: str, sources: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -142,6 +142,88 @@ def test_without_frozen_layers_all_learn(sources: dict[str, Path], tmp_path: Pat
     assert all(value.requires_grad for value in load_transformer(tmp_path / "model", 2, seed=0).parameters())
 
 
+MORE: dict[str, tuple[str, dict[str, Any], str]] = {
+    "MPNet": ("Bert", {**SIZES}, "encoder.relative_attention_bias"),  # which all layers share
+    "DebertaV2": (
+        "Bert",
+        {**SIZES, "relative_attention": True, "pos_att_type": ["p2c", "c2p"], "conv_kernel_size": 3},
+        "encoder.rel_embeddings",
+    ),
+    "OPT": (
+        "Llama",
+        {"hidden_size": 32, "num_attention_heads": 2, "word_embed_proj_dim": 32},
+        "embed_positions",
+    ),
+}
+
+
+def build_more(
+    kind: str, like: str, sizes: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """A model of a kind that is not among KINDS, with three layers."""
+    monkeypatch.setitem(SIZES_OF, kind, sizes)
+    monkeypatch.setattr("tests.hub_models.DECODERS", (*DECODERS, kind) if like in DECODERS else DECODERS)
+    return build(kind, folder, classes=2, num_hidden_layers=3)
+
+
+@pytest.mark.parametrize("kind", MORE)
+def test_what_frozen_layers_share_with_others_is_frozen_too(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    like, sizes, shared = MORE[kind]
+    build_more(kind, like, sizes, tmp_path / "source", monkeypatch)
+    fetch(str(tmp_path / "source"), tmp_path / "model", classes=2, frozen_layers=2)
+    expert = load_transformer(tmp_path / "model", 2, seed=0, frozen_layers=2)
+    frozen = {name for name, value in expert.named_parameters() if not value.requires_grad}
+    assert any(shared in name for name in frozen)
+    assert all(any(f".{i}." in name for name in frozen) for i in (0, 1))
+    learns = {name for name, _ in expert.named_parameters()} - frozen
+    assert not [name for name in learns if ".0." in name or ".1." in name or "conv." in name]
+    assert any(".2." in name for name in learns)
+    assert not [name for name in frozen if ".2." in name or "decoder.final_layer_norm" in name]
+
+
+@pytest.mark.parametrize(
+    ("kind", "like", "sizes", "settings", "sentence"),
+    [
+        (
+            "Albert",
+            "Bert",
+            {**SIZES, "embedding_size": 16},
+            {"frozen_layers": 1},
+            r"^The layers of '.*' cannot be told ",
+        ),
+        (
+            "GPTNeo",
+            "Llama",
+            {"hidden_size": 32, "num_layers": 3, "num_heads": 2, "attention_types": [[["global"], 3]]},
+            {"layers": 2},
+            r"' cannot be loaded as a text classifier \(it cannot be cut to 2 layers\): choose a model that",
+        ),
+        (
+            "Qwen3",
+            "Llama",
+            {**LLAMA_SIZES, "head_dim": 16},
+            {"layers": 9},
+            r"^expert.layers \(=9\) is more than the 3 layers of '",
+        ),
+    ],
+)
+def test_networks_that_cannot_be_cut_or_frozen_are_refused(
+    kind: str,
+    like: str,
+    sizes: dict[str, Any],
+    settings: dict[str, int],
+    sentence: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source = build_more(kind, like, sizes, tmp_path / "source", monkeypatch)
+    with pytest.raises(ConfigError, match=sentence):
+        fetch(str(source), tmp_path / "model", classes=2, **settings)
+    assert not (tmp_path / "model").exists()
+
+
 def test_layers_that_are_not_there_are_refused(sources: dict[str, Path], tmp_path: Path) -> None:
     bert = str(sources["Bert"])
     with pytest.raises(
@@ -157,6 +239,22 @@ def test_layers_that_are_not_there_are_refused(sources: dict[str, Path], tmp_pat
         match=r"^expert.frozen_layers \(=2\) leaves none of the 2 layers of '.*Bert' to fine-tune: ",
     ):
         fetch(bert, tmp_path / "model", classes=2, layers=2, frozen_layers=2)
+    assert not list(tmp_path.iterdir())
+
+
+def test_reading_raw_text_freezes_nothing(sources: dict[str, Path], tmp_path: Path) -> None:
+    settings = {
+        "expert__kind": "transformer",
+        "expert__model": str(sources["Bert"]),
+        "expert__frozen_layers": 1,
+    }
+    rates = {"expert_training__learning_rate": 1e-3, "pretraining__learning_rate": 1e-3}
+    with pytest.raises(
+        ConfigError, match=r"^All layers of a transformer read raw text: leave expert.frozen_layers out.$"
+    ):
+        adapt(
+            tiny.config(**settings, **rates), source_of_lists([TEXT]), "the text", tmp_path / "out", Silence()
+        )
     assert not list(tmp_path.iterdir())
 
 
@@ -182,6 +280,15 @@ def test_a_masked_model_reads_with_its_first_layers(sources: dict[str, Path], tm
         (
             {"expert.kind": "frozen", "expert.model": "m", "expert.frozen_layers": 2},
             r"^expert.frozen_layers is of no use to 'frozen': ",
+        ),
+        (
+            {
+                "expert.kind": "transformer",
+                "expert.model": "m",
+                "expert.layers": 2,
+                "expert.frozen_layers": 2,
+            },
+            r"^expert.frozen_layers \(=2\) leaves none of 2 layers to fine-tune: set it lower, or ",
         ),
     ],
 )

@@ -26,7 +26,7 @@ class ExpertConfig(Settings):
     layers: int | None = Field(default=None, ge=1)
     """Of the transformer or encoder: its first so many layers alone; none: all. Decoders often know more
     of a text half-way up than at the top, where the next token is chosen."""
-    frozen_layers: int = Field(default=0, ge=0)
+    frozen_layers: int | None = Field(default=None, ge=1)
     """Of a transformer that is fine-tuned: its embeddings and first so many layers stay as they are."""
     language_model: str | None = None
     """Folder of a language model made by `mein pretrain` or by another run; none trains one first."""
@@ -86,8 +86,13 @@ class ExpertConfig(Settings):
             return f"expert.kind is {self.kind!r} but expert.model is not set: give a folder or a hub name."
         if self.layers is not None and not self.has_encoder:
             return f"expert.layers is of no use to {self.kind!r}: leave it out, or take a transformer."
-        if self.frozen_layers and self.kind != "transformer":
+        if self.frozen_layers is not None and self.kind != "transformer":
             return f"expert.frozen_layers is of no use to {self.kind!r}: leave it out, or take a transformer."
+        if self.layers is not None and self.frozen_layers is not None and self.frozen_layers >= self.layers:
+            return (
+                f"expert.frozen_layers (={self.frozen_layers}) leaves none of {self.layers} layers to "
+                "fine-tune: set it lower, or expert.kind to frozen."
+            )
         if self.kind == "frozen" and self.training != "plain":
             return f"A frozen encoder cannot be trained by {self.training!r}: set expert.training to plain."
         if self.kind == "teacher" and self.training != "plain":

@@ -82,7 +82,7 @@ class FrozenFeatures:
         if self._facts.pooling == "cls":
             pooled = states[:, 0]
         elif self._facts.pooling == "lasttoken":
-            pooled = states[torch.arange(len(states)), batch.lengths - 1]
+            pooled = states[torch.arange(len(states)), batch.lengths.cpu() - 1]
         else:
             weight = is_token[..., None].float()
             pooled = (states * weight).sum(1) / weight.sum(1)

@@ -17,14 +17,16 @@ from mein.errors import ConfigError, RunError
 from mein.files import writing_failed
 from mein.hub.facts import FACTS, Facts, read_facts
 from mein.hub.library import LOADING_PROBLEMS, reason, transformers_quietly
-from mein.hub.networks import as_expert, freeze, load_classifier, reads_the_end, refuse_more_layers
+from mein.hub.networks import as_expert, freeze, load_classifier, reads_the_end, refuse_to_cut
 from mein.hub.sizes import blank_token, embeddings_of, is_of_encoder, longest_input
 from mein.hub.source import CONFIG, locate, pooling_of
 
 Loaded = tuple[nn.Module, dict[str, Tensor]]  # a network, and those of its weights that are worth keeping
 
 
-def fetch(model: str, folder: Path, classes: int, layers: int | None = None, frozen_layers: int = 0) -> None:
+def fetch(
+    model: str, folder: Path, classes: int, layers: int | None = None, frozen_layers: int | None = None
+) -> None:
     """Leave in `folder` what a model needs to work offline; it appears whole or not at all.
 
     `model` is a local folder or a name on the hub; of its layers the first `layers` are kept, and it is
@@ -34,8 +36,8 @@ def fetch(model: str, folder: Path, classes: int, layers: int | None = None, fro
 
     def load(source: Path, tokenizer: Any) -> Loaded:
         network, fresh = load_network(source, model, classes, layers)
-        freeze(network, frozen_layers, model)
         as_expert(network, repr(model))
+        freeze(network, frozen_layers, model)
         return network, without(network, fresh)
 
     fetch_as(model, folder, classes, load)
@@ -123,6 +125,8 @@ def load_network(
     source: Path, model: str, classes: int, layers: int | None = None
 ) -> tuple[nn.Module, set[str]]:
     """A model's network for sequence classification, and what starts fresh of it: no part of its encoder."""
+    if layers is not None:
+        refuse_to_cut(source, layers, model)
     try:
         network, fresh = load_classifier(source, classes, 0, layers)
     except LOADING_PROBLEMS as problem:
@@ -130,8 +134,6 @@ def load_network(
             f"{model!r} cannot be loaded as a text classifier ({reason(problem)}): "
             "choose a model that AutoModelForSequenceClassification knows."
         ) from problem
-    if layers is not None:
-        refuse_more_layers(source, layers, model)
     # A head may start fresh, and so may the pooling layer below it; an encoder may not.
     lost = sorted(name for name in fresh if is_of_encoder(network, name))
     if lost:

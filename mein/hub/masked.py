@@ -16,7 +16,7 @@ from mein.hub.facts import damaged, read_facts
 from mein.hub.folder import Loaded, fetch_as, load_network, load_tokenizer, without
 from mein.hub.leaving import leave
 from mein.hub.library import LOADING_PROBLEMS, reason, transformers_quietly
-from mein.hub.networks import TOLERANCE, as_expert, load_masked_network
+from mein.hub.networks import TOLERANCE, as_expert, load_masked_network, refuse_to_cut
 from mein.hub.sizes import embeddings_of
 
 REMEDY = "choose an encoder such as BERT or RoBERTa, or train without `mein pretrain`"
@@ -83,6 +83,8 @@ def _pooling_layer(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _load_masked(source: Path, model: str, layers: int | None) -> tuple[nn.Module, set[str]]:
+    if layers is not None:
+        refuse_to_cut(source, layers, model)
     try:
         return load_masked_network(source, 0, layers)
     except LOADING_PROBLEMS as problem:
