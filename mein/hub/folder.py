@@ -16,8 +16,9 @@ from torch import Tensor, nn
 from mein.errors import ConfigError, RunError
 from mein.files import writing_failed
 from mein.hub.facts import FACTS, Facts, read_facts
-from mein.hub.library import LOADING_PROBLEMS, reason, transformers_quietly
-from mein.hub.networks import as_expert, freeze, load_classifier, reads_the_end, refuse_to_cut
+from mein.hub.layers import freeze, refuse_to_cut
+from mein.hub.library import LOADING_PROBLEMS, LOCAL, reason, transformers_quietly
+from mein.hub.networks import as_expert, load_classifier, reads_the_end
 from mein.hub.sizes import blank_token, embeddings_of, is_of_encoder, longest_input
 from mein.hub.source import CONFIG, locate, pooling_of
 
@@ -109,9 +110,7 @@ def load_tokenizer(source: Path, model: str) -> Any:
     """A model's own tokenizer, a fast one."""
     try:
         with transformers_quietly() as transformers:
-            tokenizer = transformers.AutoTokenizer.from_pretrained(
-                source, local_files_only=True, trust_remote_code=False
-            )
+            tokenizer = transformers.AutoTokenizer.from_pretrained(source, **LOCAL)
     except LOADING_PROBLEMS as problem:
         raise ConfigError(
             f"The tokenizer of {model!r} cannot be read ({reason(problem)}): write it with save_pretrained."

@@ -11,6 +11,7 @@ from mein.errors import MissingExtra
 
 # What transformers raises where a file is missing, damaged, or of a kind that it does not know.
 LOADING_PROBLEMS = (OSError, ValueError, LookupError, TypeError, RuntimeError, ImportError, SafetensorError)
+LOCAL = {"local_files_only": True, "trust_remote_code": False}  # for whatever it reads
 
 
 @contextmanager

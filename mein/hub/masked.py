@@ -14,9 +14,10 @@ from mein.errors import ConfigError
 from mein.experts.masked import MaskedModel
 from mein.hub.facts import damaged, read_facts
 from mein.hub.folder import Loaded, fetch_as, load_network, load_tokenizer, without
+from mein.hub.layers import refuse_to_cut
 from mein.hub.leaving import leave
 from mein.hub.library import LOADING_PROBLEMS, reason, transformers_quietly
-from mein.hub.networks import TOLERANCE, as_expert, load_masked_network, refuse_to_cut
+from mein.hub.networks import TOLERANCE, as_expert, load_masked_network
 from mein.hub.sizes import embeddings_of
 
 REMEDY = "choose an encoder such as BERT or RoBERTa, or train without `mein pretrain`"
