@@ -54,9 +54,17 @@ def batch_tokens(device: torch.device) -> int:
     return GPU_BATCH_TOKENS if device.type == "cuda" else BATCH_TOKENS
 
 
-@torch.no_grad()
 def expert_logits(expert: Expert, words: Ragged) -> np.ndarray:
     """z (n, Y), float32, in the documents' order; documents of like length share a batch."""
+    logits = np.zeros((len(words), expert.classes), dtype=np.float32)
+    for _ in reading(expert, words, logits):
+        pass
+    return logits
+
+
+@torch.no_grad()
+def reading(expert: Expert, words: Ragged, logits: np.ndarray) -> Iterator[int]:
+    """Fill z (n, Y), once all is read; yields how many documents were in each batch."""
     device = device_of(expert)
     tokens, order = batch_tokens(device), np.argsort(words.lengths, kind="stable")
 
@@ -66,10 +74,11 @@ def expert_logits(expert: Expert, words: Ragged) -> np.ndarray:
             z: Tensor = expert(batch.words, batch.lengths)
         return z.float()
 
-    found = [torch.zeros(0, expert.classes, device=device), *in_batches(words.lengths, order, tokens, read)]
-    logits = np.zeros((len(words), expert.classes), dtype=np.float32)
+    found = [torch.zeros(0, expert.classes, device=device)]
+    for z in in_batches(words.lengths, order, tokens, read):
+        found.append(z)
+        yield len(z)
     logits[order] = torch.cat(found).cpu().numpy()  # once, for a GPU works on while we prepare
-    return logits
 
 
 class LastWord:

@@ -8,21 +8,23 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
+import numpy as np
 import torch
 from torch.nn import functional
 
 from mein.data.labels import Label
 from mein.errors import RunError
 from mein.experts.base import Expert
-from mein.inference import expert_logits
+from mein.inference import reading
 from mein.processes import answers, cores, start_worker
 from mein.progress import Reporter
 from mein.ranks import barrier, is_first, rank, world
 from mein.text.label_files import label_file, labelled_by, read_labels, seal_labels, write_labels
 from mein.text.store import EXPERT_COLUMN, Store
 
-Work = Callable[[Sequence[int]], Iterator[int]]  # labels shards, and yields each when it is done
-Labelling = Callable[[Expert, Store, Sequence[Label], str, Sequence[int]], Iterator[int]]  # see label_here
+Work = Callable[[Sequence[int]], Iterator[int]]  # labels shards; yields how many more documents are done
+Labelling = Callable[[Expert, Store, Sequence[Label], str, Sequence[int]], Iterator[int]]
+"""The same on other machines; yields each shard when it is done."""
 KERNELS = 64  # that oneDNN keeps, one for each shape of a batch: more would grow with the documents
 DIED = (
     "A process that labels documents died (exit code {code}), perhaps for want of memory; "
@@ -56,8 +58,8 @@ def label_store(store: Store, classes: Sequence[Label], by: str, work: Work, rep
                 task.advance(store.shard_lengths[shard])
             else:
                 lacking.append(shard)
-        for shard in work(lacking):
-            task.advance(store.shard_lengths[shard])
+        for documents in work(lacking):
+            task.advance(documents)
     barrier()
     if is_first():
         seal_labels(store.place, store.shards, classes)
@@ -68,30 +70,32 @@ def label_store(store: Store, classes: Sequence[Label], by: str, work: Work, rep
 
 def write_label_file(expert: Expert, store: Store, classes: Sequence[Label], by: str, shard: int) -> None:
     """Ask the expert about one shard."""
-    z = torch.from_numpy(expert_logits(expert, store.words(shard)))
-    with store.place.writing(label_file(store.shards[shard].file)) as path:
-        write_labels(path, functional.softmax(z, dim=1).numpy(), classes, by)
+    for _ in label_here(expert, store, classes, by, [shard]):
+        pass
 
 
 def label_here(
     expert: Expert, store: Store, classes: Sequence[Label], by: str, shards: Sequence[int]
 ) -> Iterator[int]:
-    """Label shards in this process."""
+    """Label shards in this process; yields the documents of each batch."""
     for shard in shards:
-        write_label_file(expert, store, classes, by, shard)
-        yield shard
+        words = store.words(shard)
+        z = np.zeros((len(words), expert.classes), np.float32)
+        yield from reading(expert, words, z)
+        with store.place.writing(label_file(store.shards[shard].file)) as path:
+            write_labels(path, functional.softmax(torch.from_numpy(z), dim=1).numpy(), classes, by)
 
 
 def label_in_processes(
     run: Path, store: Store, by: str, workers: int, shards: Sequence[int]
 ) -> Iterator[int]:
-    """Label shards in processes that load a run's expert each, and share the cores."""
+    """Label shards in processes that load a run's expert each, share the cores, and tell of whole shards."""
     threads = max(1, cores() // workers)
     environment = {"OMP_NUM_THREADS": str(threads), "ONEDNN_PRIMITIVE_CACHE_CAPACITY": str(KERNELS)}
     arguments = [str(run), str(store.place), by]
     started = [start_worker("mein.label_worker", arguments, environment) for _ in range(workers)]
     for found in answers(started, shards, _send, DIED):
-        yield found["shard"]
+        yield store.shard_lengths[found["shard"]]
 
 
 def _send(shard: int, stream: IO[bytes]) -> None:

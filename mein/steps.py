@@ -177,4 +177,5 @@ def _work_elsewhere(
 ) -> Iterator[int]:
     """Send the expert to where shards are labelled."""
     expert = load_variant(by.folder, by.config, "expert", torch.device("cpu")).expert
-    return engine(expert, store, by.labels.classes, author, shards)
+    done = engine(expert, store, by.labels.classes, author, shards)
+    return (store.shard_lengths[shard] for shard in done)
