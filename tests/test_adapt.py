@@ -346,8 +346,8 @@ def test_an_encoder_may_not_lack_weights(tmp_path: Path, source: Path, text: Pat
 def test_a_network_whose_head_mixes_tokens_is_refused(
     tmp_path: Path, bert: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def mixing(source: Path, seed: int) -> tuple[torch.nn.Module, set[str]]:
-        network, fresh = load_masked_network(source, seed)
+    def mixing(source: Path, seed: int, layers: int | None) -> tuple[torch.nn.Module, set[str]]:
+        network, fresh = load_masked_network(source, seed, layers)
         head = network.get_submodule("cls.predictions.transform")
         head.register_forward_hook(lambda module, inputs, found: found.cumsum(1))
         return network, fresh
