@@ -43,7 +43,8 @@ def encoded_text(experiment: Experiment, cell: Cell, work: Path, corpus: Corpus)
     """The encoded text that all runs on a data set share; one whose expert has its own words has its own."""
     main = experiment.config(cell.dataset, cell.expert, cell.seed)
     name = "text" if main.expert.reads_words else f"text-{TEACHERS.get(cell.expert, cell.expert)}"
-    cut = "" if main.expert.layers is None else f"-of-{main.expert.layers}-layers"  # so is `hub`
+    # The transformer lies beside its text, in the folder hub, with the layers that are read.
+    cut = "" if main.expert.layers is None else f"-of-{main.expert.layers}-layers"
     folder = RunFolder(work / (name + cut))
     own = {} if main.expert.reads_words else {"expert.model": main.expert.model}
     config = experiment.shared_config(cell.dataset, OF_TEXT, seed=0, **own)
