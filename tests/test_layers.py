@@ -70,9 +70,7 @@ def test_networks_whose_layers_differ_are_cut_too(
     sizes = (
         {**SIZES_OF[base], "head_dim": 16} if base == "Llama" else {**SIZES, "global_attn_every_n_layers": 2}
     )
-    monkeypatch.setitem(SIZES_OF, kind, sizes)
-    monkeypatch.setattr("tests.hub_models.DECODERS", (*DECODERS, kind) if base == "Llama" else DECODERS)
-    build(kind, tmp_path / "source", classes=None, num_hidden_layers=3)
+    build_more(kind, base, sizes, tmp_path / "source", monkeypatch)
     config = json.loads((tmp_path / "source/config.json").read_text(encoding="utf-8"))
     fetch(str(tmp_path / "source"), tmp_path / "model", classes=2, layers=2, frozen_layers=1)
     cut = json.loads((tmp_path / "model/config.json").read_text(encoding="utf-8"))
@@ -126,14 +124,13 @@ def test_a_run_leaves_its_frozen_layers_alone_in_every_stage(
     )
     start = load_file(tmp_path / "run/hub/model.safetensors")
     learned = load_tensors(tmp_path / "run/expert.safetensors")[0]
-    for stage, first in (("expert", start), ("mixture", learned)):
-        found = load_tensors(tmp_path / f"run/{stage}.safetensors")[0]
-        below = [name for name in start if ".embeddings." in name or ".layer.0." in name]
-        assert len(below) > 10
+    tuned = load_tensors(tmp_path / "run/mixture.safetensors")[0]
+    below = [name for name in start if ".embeddings." in name or ".layer.0." in name]
+    assert len(below) > 10
+    for found in (learned, tuned):
         assert all(torch.equal(found[f"network.{name}"], start[name]) for name in below)
-        above = "bert.encoder.layer.1.output.dense.weight"
-        if stage == "expert":
-            assert not torch.equal(found[f"network.{above}"], first[above])
+    above = "bert.encoder.layer.1.output.dense.weight"
+    assert not torch.equal(learned[f"network.{above}"], start[above])
     assert not [name for name in learned if ".layer.2." in name]
 
 
