@@ -20,7 +20,7 @@ from mein.progress import Reporter, Silence
 
 # A chunk is labelled at once and is what a kill can cost. It is larger than a reader's batch, so that
 # documents of like length are many.
-CHUNK_ROWS = 16_384
+CHUNK_ROWS, SLOW_CHUNK_ROWS = 16_384, 1_000  # the latter where the expert is, or reads, an encoder
 CHUNK_BYTES = 8 << 20
 
 
@@ -86,7 +86,7 @@ def predict_file(
         open_writer(target) as writer,
         reporter.task("predicting", None) as task,
     ):
-        for number, batches in enumerate(chunks(read_tables(source))):
+        for number, batches in enumerate(chunks(read_tables(source), _rows(model, wanted))):
             if columns is None:
                 columns = _columns(batches[0].schema.names, wanted, source, model)
             texts = _texts(batches, columns, source, documents)
@@ -99,14 +99,21 @@ def predict_file(
     return documents
 
 
-def chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
-    """Batches of a reader in runs of many rows, which depend on nothing but the source."""
+def _rows(model: Model, wanted: Wanted) -> int:
+    """How many documents are labelled at a time: what a kill may lose."""
+    is_slow = model.config.expert.has_encoder and not wanted.imitators_only
+    return SLOW_CHUNK_ROWS if is_slow else CHUNK_ROWS
+
+
+def chunks(batches: Iterator[pa.RecordBatch], most: int) -> Iterator[list[pa.RecordBatch]]:
+    """Batches of a reader in runs of about so many rows, which depend on nothing but the source."""
     run: list[pa.RecordBatch] = []
     rows = size = 0
-    for batch in batches:
+    parts = (batch.slice(start, most) for batch in batches for start in range(0, len(batch), most))
+    for batch in parts:
         run.append(batch)
         rows, size = rows + len(batch), size + batch.nbytes
-        if rows >= CHUNK_ROWS or size >= CHUNK_BYTES:
+        if rows >= most or size >= CHUNK_BYTES:
             yield run
             run, rows, size = [], 0, 0
     if run:
@@ -121,7 +128,7 @@ def _identity(model: Model, source: str, wanted: Wanted) -> dict[str, Any]:
         text_column=wanted.text_column,
         imitators_only=wanted.imitators_only,
         fragments=wanted.fragments,
-        chunk=[CHUNK_ROWS, CHUNK_BYTES],
+        chunk=[_rows(model, wanted), CHUNK_BYTES],
     )
 
 

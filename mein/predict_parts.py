@@ -23,6 +23,7 @@ import pyarrow as pa
 import torch
 
 from mein.data.files import find_files
+from mein.data.writers import UnfitError
 from mein.errors import InputError, RunError
 from mein.files import atomic_path, is_temporary
 from mein.model import Model
@@ -35,7 +36,8 @@ MANIFEST = "manifest.json"
 def open_parts(target: Path, identity: dict[str, Any], resume: bool) -> Iterator["Parts"]:
     """The parts of a labelling into `target`; at a clean exit they are removed.
 
-    They also go where no restart could use them: none is whole, or the source itself is at fault.
+    They also go where no restart could use them: none is whole, or the source itself is at fault. Where
+    the output's format is at fault, another format can use them.
     """
     if not target.parent.is_dir():
         raise InputError(
@@ -47,6 +49,11 @@ def open_parts(target: Path, identity: dict[str, Any], resume: bool) -> Iterator
         parts.claim(identity, resume)
         try:
             yield parts
+        except UnfitError as problem:
+            raise InputError(
+                f"{str(problem).removesuffix('.')} (what is labelled is kept: name {parts.folder.path} after "
+                "the new --out, NEW.parts, and add --resume)."
+            ) from problem
         except BaseException as problem:
             is_at_fault = isinstance(problem, InputError) and not isinstance(problem.__cause__, OSError)
             if is_at_fault or not parts.done():

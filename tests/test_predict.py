@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,6 +14,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from mein.data import tables
+from mein.data.readers import read_tables
 from mein.errors import InputError
 from mein.explain import explain
 from mein.model import Model
@@ -142,6 +144,40 @@ def test_a_column_that_begins_late_is_not_overwritten(
     (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"in.jsonl has no column 'text' among 'review'"):
         predict(model, tmp_path / "in.jsonl", tmp_path / "out.jsonl")
+
+
+@pytest.mark.parametrize("target", [".csv", ".tsv", ".jsonl"])
+def test_values_stay_as_they_are_whatever_came_before(model: Model, target: str, tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [{"text": "lovely", "zip": 10001, "m": {"a": 1}}]
+    rows += [{"text": "a bore", "zip": "00501", "m": {"b": 1}}]
+    (tmp_path / "in").mkdir()
+    for number, row in enumerate(rows):
+        (tmp_path / "in" / f"{number}.jsonl").write_text(json.dumps(row), encoding="utf-8")
+    predict(model, tmp_path / "in", tmp_path / f"out{target}")
+    found = [row for batch in read_tables(tmp_path / f"out{target}") for row in batch.to_pylist()]
+    if target == ".jsonl":
+        lines = (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()
+        assert [
+            {key: json.loads(line)[key] for key in row} for line, row in zip(lines, rows, strict=True)
+        ] == rows
+    else:
+        assert [row["zip"] for row in found] == ["10001", "00501"]
+        assert [json.loads(row["m"]) for row in found] == [{"a": 1}, {"b": 1}]
+
+
+def test_a_column_of_json_has_one_type_in_a_table(model: Model, tmp_path: Path) -> None:
+    """What the guide says of values in jsonl that do not stay as they are."""
+    rows = [
+        {"text": "lovely", "n": 3, "m": {}, "v": 1},
+        {"text": "a bore", "n": 3.5, "m": {"k": 1}, "v": "1"},
+    ]
+    rows += [{"text": "dull", "big": 2**70}]
+    (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    predict(model, tmp_path / "in.jsonl", tmp_path / "out.jsonl")
+    first, second, third = map(json.loads, (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines())
+    assert repr((first["n"], first["m"], first["v"])) == "(3.0, {'k': None}, '1')"
+    assert (second["n"], second["m"], second["v"]) == (3.5, {"k": 1}, "1")
+    assert (third["n"], third["big"]) == (None, str(2**70))
 
 
 def test_the_text_column_can_be_named(model: Model, tmp_path: Path) -> None:
@@ -280,10 +316,10 @@ def test_without_imitators_there_are_no_fragments(tmp_path: Path) -> None:
 
 def test_chunks_are_larger_than_batches_and_depend_on_the_source_alone() -> None:
     batches = [pa.RecordBatch.from_pydict({"text": ["a" * 100] * rows}) for rows in (5_000, 8_000, 4_000, 9)]
-    assert [sum(map(len, run)) for run in chunks(iter(batches))] == [17_000, 9]
+    assert [sum(map(len, run)) for run in chunks(iter(batches), 16_384)] == [17_000, 9]
     long = [pa.RecordBatch.from_pydict({"text": ["a" * (3 << 20)]})] * 4
-    assert [len(run) for run in chunks(iter(long))] == [3, 1]
-    assert list(chunks(iter([]))) == []
+    assert [len(run) for run in chunks(iter(long), 16_384)] == [3, 1]
+    assert list(chunks(iter([]), 16_384)) == []
 
 
 def test_the_shell_says_what_a_run_without_imitators_cannot_do(tmp_path: Path) -> None:

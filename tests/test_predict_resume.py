@@ -17,7 +17,8 @@ import torch
 from mein.data import tables
 from mein.errors import InputError, RunError
 from mein.labeller import Labeller
-from mein.model import Model, load_model
+from mein.loading import load_model
+from mein.model import Model
 from mein.predict import Wanted, predict_file
 from mein.predict_parts import fingerprint
 from tests.reviews import LABELS, NEW, RAW, TEXTS, tiny
@@ -237,6 +238,29 @@ def test_a_mistake_in_the_source_leaves_no_parts(model: Model, tmp_path: Path, l
         predict_file(model, str(source), tmp_path / "out.csv")
     assert labelled != []
     assert [path.name for path in tmp_path.iterdir()] == ["in.csv"]
+
+
+def test_a_format_that_is_unfit_leaves_the_parts_for_another(
+    model: Model, tmp_path: Path, labelled: list[int]
+) -> None:
+    rows = [{"text": text, "zip": 10001 + number} for number, text in enumerate(NEW)]
+    rows[-1]["zip"] = "00501"
+    source = tmp_path / "in.jsonl"
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    with pytest.raises(
+        InputError,
+        match=r"cannot take string values in the column 'zip', which began as int64; write to .jsonl, "
+        r"whose rows may differ \(what is labelled is kept: name \S+/out.parquet.parts after the new --out",
+    ):
+        predict_file(model, str(source), tmp_path / "out.parquet")
+    assert len(labelled) == CHUNKS_OF_ALL
+    (tmp_path / "out.parquet.parts").rename(tmp_path / "out.csv.parts")
+    labelled.clear()
+    assert predict_file(model, str(source), tmp_path / "out.csv", resume=True) == len(NEW)
+    assert labelled == []
+    lines = (tmp_path / "out.csv").read_text(encoding="utf-8").splitlines()
+    assert [lines[1].split(",")[1], lines[-1].split(",")[1]] == ["10001", '"00501"']
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl", "out.csv"]
 
 
 def test_models_that_differ_have_other_fingerprints(model: Model) -> None:

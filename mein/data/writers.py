@@ -5,7 +5,7 @@ import gzip
 import json
 import lzma
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -49,8 +49,16 @@ def open_writer(path: str | os.PathLike[str]) -> Iterator["Writer"]:
             filesystem.rm(temporary)
 
 
+class UnfitError(InputError):
+    """Values that the output's format cannot hold as they are; another format can."""
+
+
 class Writer:
-    """Writes batches that have the columns of the first one; jsonl takes any columns."""
+    """Writes batches that have the columns of the first one; jsonl takes any columns.
+
+    No value is changed. A csv takes texts, so types may differ from batch to batch; a parquet file
+    takes what its columns can hold.
+    """
 
     def __init__(self, name: str, file_format: str, compression: str | None, raw: Any) -> None:
         """Write to an opened file, which `close` closes."""
@@ -58,27 +66,29 @@ class Writer:
         self.format = file_format
         self._raw = raw
         self._sink = _compressed(raw, compression)
-        self._schema: pa.Schema | None = None
+        self._types: dict[str, pa.DataType] = {}  # of the first batch
         self._table: Any = None
 
     def write(self, batch: pa.RecordBatch | pa.Table) -> None:
         """Append the rows of a batch or a table."""
         with _writing(self.name):
             if self.format == "jsonl":
-                self._sink.write(_json_lines(batch))
+                self._sink.write(self._json_lines(batch))
                 return
-            if self.format != "parquet":
-                batch = _flat(batch)
-            if self._schema is None:
-                self._schema = _schema_of(batch)
-                self._table = _open_table(self._sink, self.format, self._schema)
-            self._table.write_table(self._conform(batch))
+            is_first = not self._types
+            if is_first:
+                self._types = dict(zip(batch.schema.names, batch.schema.types, strict=True))
+            columns = self._aligned(batch)
+            if self.format == "parquet":
+                self._write_parquet(columns)
+            else:
+                self._sink.write(self._csv_lines(columns, has_header=is_first))
 
     def close(self) -> None:
         """Finish the file."""
         with _writing(self.name):
             if self.format == "parquet" and self._table is None:
-                self._table = _open_table(self._sink, self.format, pa.schema([]))
+                self._table = pa_parquet.ParquetWriter(self._sink, pa.schema([]))
             for part in self._parts():
                 part.close()
 
@@ -92,29 +102,74 @@ class Writer:
         parts = [self._table, None if self._sink is self._raw else self._sink, self._raw]
         return [part for part in parts if part is not None]
 
-    def _conform(self, batch: pa.RecordBatch | pa.Table) -> pa.Table:
-        """A batch with the columns and types of the first; absent columns are null."""
-        assert self._schema is not None
-        surplus = [name for name in batch.schema.names if name not in self._schema.names]
-        if surplus:
-            raise InputError(
-                f"{self.name} cannot take the column {surplus[0]!r}, which appears after the first "
+    def _aligned(self, batch: pa.RecordBatch | pa.Table) -> dict[str, Any]:
+        """The columns of a batch in the order of the first one's; absent columns are null."""
+        found = dict(zip(batch.schema.names, batch.columns, strict=True))
+        surplus = next((name for name in found if name not in self._types), None)
+        if surplus is not None:
+            raise UnfitError(
+                f"{self.name} cannot take the column {surplus!r}, which appears after the first "
                 "rows; write to .jsonl, whose rows may differ."
             )
-        columns = []
-        for field in self._schema:
-            if field.name not in batch.schema.names:
-                columns.append(pa.nulls(batch.num_rows, field.type))
-                continue
-            try:
-                columns.append(batch.column(field.name).cast(field.type))
-            except pa.ArrowException as error:
-                raise InputError(
-                    f"{self.name} cannot take {batch.schema.field(field.name).type} values in the "
-                    f"column {field.name!r}, which began as {field.type}; write to .jsonl, whose "
-                    "rows may differ."
-                ) from error
-        return pa.table(columns, schema=self._schema)
+        absent = pa.nulls(batch.num_rows)
+        return {name: found.get(name, absent) for name in self._types}
+
+    def _write_parquet(self, columns: dict[str, Any]) -> None:
+        fitted = pa.table({name: self._fitted(name, column) for name, column in columns.items()})
+        try:
+            if self._table is None:
+                self._table = pa_parquet.ParquetWriter(self._sink, fitted.schema, compression="zstd")
+            self._table.write_table(fitted)
+        except pa.ArrowException as error:
+            detail = str(error).split("\n")[0][:200]
+            raise UnfitError(f"{self.name} cannot hold a column ({detail}); write to .jsonl.") from error
+
+    def _fitted(self, name: str, column: Any) -> Any:
+        """A column in the type of the first batch; where that was all null, as strings."""
+        began = self._types[name]
+        kind = pa.string() if pa.types.is_null(began) else began
+        if column.type == kind:
+            return column
+        if pa.types.is_null(column.type):
+            return pa.nulls(len(column), kind)
+        with suppress(pa.ArrowException):
+            fitted = column.cast(kind)  # may parse, round, or drop what a struct has no field for
+            if _is_kept(fitted.to_pylist(), column.to_pylist()):
+                return fitted
+        raise UnfitError(
+            f"{self.name} cannot take {column.type!s:.80} values in the column {name!r}, which began as "
+            f"{began!s:.80}; write to .jsonl, whose rows may differ."
+        )
+
+    def _csv_lines(self, columns: dict[str, Any], *, has_header: bool) -> bytes:
+        texts = {
+            name: column if _is_plain(column.type) else pa.array(self._each(_text, name, column), pa.string())
+            for name, column in columns.items()
+        }
+        delimiter = "\t" if self.format == "tsv" else ","
+        options = pa_csv.WriteOptions(include_header=has_header, delimiter=delimiter)
+        lines = pa.BufferOutputStream()
+        pa_csv.write_csv(pa.table(texts), lines, options)
+        return bytes(lines.getvalue())
+
+    def _json_lines(self, batch: pa.RecordBatch | pa.Table) -> bytes:
+        fields = zip(batch.schema.names, batch.columns, strict=True)
+        pairs = [
+            [f"{_encode(name)}: {value}" for value in self._each(_json, name, column)]
+            for name, column in fields
+        ]
+        lines = [f"{{{', '.join(row)}}}\n" for row in zip(*pairs, strict=True)]
+        return "".join(lines).encode("utf-8")
+
+    def _each(self, convert: Callable[[Any], Any], name: str, column: Any) -> list[Any]:
+        """The values of a column, converted one by one."""
+        try:
+            return [convert(value) for value in column.to_pylist()]
+        except UnicodeDecodeError as error:
+            raise UnfitError(
+                f"{self.name} cannot hold the bytes in the column {name!r}, which are not UTF-8; write "
+                "to .parquet, or leave the column out."
+            ) from error
 
 
 @contextmanager
@@ -140,41 +195,38 @@ def _compressed(raw: Any, compression: str | None) -> Any:
     return raw
 
 
-def _open_table(sink: Any, file_format: str, schema: pa.Schema) -> Any:
-    if file_format == "parquet":
-        return pa_parquet.ParquetWriter(sink, schema, compression="zstd")
-    delimiter = "\t" if file_format == "tsv" else ","
-    return pa_csv.CSVWriter(sink, schema, write_options=pa_csv.WriteOptions(delimiter=delimiter))
+def _is_plain(kind: pa.DataType) -> bool:
+    """Whether Arrow writes values of a type into a csv by itself."""
+    if pa.types.is_dictionary(kind):
+        return _is_plain(kind.value_type)
+    types = pa.types
+    known = (types.is_primitive, types.is_decimal, types.is_string, types.is_large_string, types.is_null)
+    return any(is_known(kind) for is_known in known)
 
 
-def _schema_of(batch: pa.RecordBatch | pa.Table) -> pa.Schema:
-    """The columns of the first batch; one that is all null so far is taken for strings."""
-    return pa.schema(
-        [
-            field.with_type(pa.string()) if pa.types.is_null(field.type) else field
-            for field in batch.schema.remove_metadata()
-        ]
-    )
+def _is_kept(value: Any, given: Any) -> bool:
+    """Whether a value is the text, number, truth ... that was given, in whatever type it is stored."""
+    if isinstance(value, list | tuple) and isinstance(given, list | tuple):
+        return len(value) == len(given) and all(map(_is_kept, value, given))
+    if isinstance(value, dict) and isinstance(given, dict):  # a struct has all keys: absent ones are null
+        return given.keys() <= value.keys() and all(_is_kept(value[key], given.get(key)) for key in value)
+    is_equal = value == given or (value != value and given != given)  # the latter for NaN
+    return is_equal and isinstance(value, bool) is isinstance(given, bool)
 
 
-def _flat(batch: pa.RecordBatch | pa.Table) -> pa.Table:
-    """A batch whose lists and structs are JSON texts, since a csv has no place for them."""
-    columns = [
-        pa.array([_json(value) for value in batch.column(place).to_pylist()], pa.string())
-        if pa.types.is_nested(field.type)
-        else batch.column(place)
-        for place, field in enumerate(batch.schema)
-    ]
-    return pa.table(columns, names=batch.schema.names)
+def _text(value: Any) -> str | None:
+    """A value in a csv, which has no place for lists and structs but as JSON."""
+    if value is None or isinstance(value, str):
+        return value
+    return _encode(value) if isinstance(value, list | dict) else _unknown_to_json(value)
 
 
-def _json(value: Any) -> str | None:
-    return None if value is None else json.dumps(value, ensure_ascii=False, default=str)
+def _json(value: Any) -> str:
+    return "null" if value != value else _encode(value)
 
 
-def _json_lines(batch: pa.RecordBatch | pa.Table) -> bytes:
-    rows = (
-        {key: None if value != value else value for key, value in row.items()} for row in batch.to_pylist()
-    )
-    lines = [json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows]
-    return "".join(lines).encode("utf-8")
+def _unknown_to_json(value: Any) -> str:
+    return value.decode("utf-8") if isinstance(value, bytes) else str(value)
+
+
+_encode = json.JSONEncoder(ensure_ascii=False, default=_unknown_to_json).encode
