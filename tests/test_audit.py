@@ -42,9 +42,19 @@ def test_figures_of_a_part(tmp_path: Path) -> None:
     assert part.documents == 20
     assert part.class_counts == {"a": 15, "b": 5}
     assert (part.median_words, part.words_95th, part.most_words) == (5, 5, 90)
-    assert part.empty == 2
+    assert part.empty == 1
     assert part.duplicates == 3
     assert part.conflicts == 1
+
+
+def test_texts_without_words_are_compared_by_their_signs(tmp_path: Path) -> None:
+    rows = [("👍", "pos"), ("ok 😀", "pos"), ("day 3: +3%", "pos"), ("👎", "neg"), ("ok 😡", "neg")]
+    rows += [("day 3: -3%", "neg"), ("👍 ", "pos"), ("?!", "neg")]
+    found = examine(tmp_path, labeled=rows, test=[("👍", "pos"), ("ok 🎉", "neg"), ("?!", "neg")])
+    part = found.parts["labeled"]
+    assert (part.empty, part.duplicates, part.conflicts) == (0, 1, 0)
+    assert found.overlaps["labeled", "test"] == 2
+    assert part.median_words == 0, "an emoji is no word"
 
 
 def test_overlaps_count_the_documents_of_the_second_part(tmp_path: Path) -> None:
@@ -85,12 +95,62 @@ def test_remarks_name_the_file_and_the_number(tmp_path: Path) -> None:
     found = examine(tmp_path, labeled=rows, unlabeled=[("raw", "")], test=[("new", "pos")])
     source = tmp_path / "labeled.jsonl"
     assert found.remarks == [
-        f"{source} holds 1 empty documents, which are kept.",
-        f"{source} repeats 1 documents.",
-        f"{source} gives different labels to 1 texts.",
+        f"{source} holds 1 empty document, which is kept.",
+        f"{source} repeats 1 document.",
+        f"{source} gives different labels to 1 text.",
         f"{tmp_path / 'test.jsonl'} holds no document of 'neg'.",
     ]
     assert found.missing_classes == {"test": ["neg"]}
+
+
+def test_labels_that_are_one_but_for_case_and_spaces_are_remarked(tmp_path: Path) -> None:
+    rows = [("one", "fresh"), ("two", "Fresh"), ("three", "fresh "), ("four", "rotten")]
+    found = examine(tmp_path, labeled=[*rows, *rows], unlabeled=[("raw", "")], dev=[("new", "true")])
+    (remark,) = [sentence for sentence in found.remarks if "differ" in sentence]
+    assert (
+        remark == "The labels 'Fresh', 'fresh', 'fresh ' differ in case or spaces only: they are 3 classes."
+    )
+
+
+def test_columns_are_told_where_there_was_a_choice(tmp_path: Path) -> None:
+    path = tmp_path / "train.csv"
+    path.write_text(
+        "title,review,text,sentiment,Label\n" + "a,b,c,pos,1\nd,e,f,neg,2\n" * 2, encoding="utf-8"
+    )
+    found = audit(path, path, None, None, ColumnsConfig())
+    text = f"{path} has several columns that look like the text: 'text' is taken, not 'review' (--text-column"
+    label = f"{path} has several columns that look like the label: 'Label' is taken, not 'sentiment' (--label"
+    told = [sentence for sentence in found.remarks if "several columns" in sentence]
+    assert [text in sentence for sentence in told] == [True, False, True], "the unlabelled part has no label"
+    assert label in told[1]
+    assert set(found.parts["labeled"].class_counts) == {"1", "2"}
+    named = audit(path, None, None, None, ColumnsConfig(text="review", label="sentiment"))
+    assert [sentence for sentence in named.remarks if "several columns" in sentence] == []
+
+
+@pytest.mark.parametrize(
+    ("suffix", "missing"), [("csv", ("", "NaN", "")), ("jsonl", (None, float("nan"), None))]
+)
+def test_all_missing_labels_are_counted(tmp_path: Path, suffix: str, missing: tuple[object, ...]) -> None:
+    path = tmp_path / f"train.{suffix}"
+    labels = [missing[0], "pos", missing[1], "neg", "pos", missing[2]]
+    lines = [json.dumps({"text": "one", "label": label}) for label in labels]
+    if suffix == "csv":
+        lines = ["text,label", *(f"one,{label}" for label in labels)]
+    path.write_text("\n".join(lines), encoding="utf-8")
+    found = audit(path, None, None, None, ColumnsConfig())
+    (problem,) = found.problems
+    assert problem.startswith(f"{path} row 1 has no label; fill it in")
+    assert f"3 rows of {path} have no label." in found.remarks
+
+
+def test_a_folder_of_documents_has_no_columns_to_guess(tmp_path: Path) -> None:
+    for label in ("neg", "pos"):
+        for name in ("one", "two"):
+            (tmp_path / label).mkdir(exist_ok=True)
+            (tmp_path / label / f"{name}.txt").write_text(f"{name} {label}", encoding="utf-8")
+    found = audit(tmp_path, None, None, None, ColumnsConfig())
+    assert (found.problems, len(found.remarks)) == ([], 1)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +158,7 @@ def test_remarks_name_the_file_and_the_number(tmp_path: Path) -> None:
     [
         (GOOD[::2], [("x", "pos")], "holds the single class 'pos' (2 documents); add documents"),
         (GOOD[:3], [("x", "pos")], "holds one example of 'neg'; add examples or drop the class."),
-        (GOOD, [("x", "new")], "holds 'new' (1 documents), which training lacks (it knows 'neg', 'pos')"),
+        (GOOD, [("x", "new")], "holds 'new' (1 document), which training lacks (it knows 'neg', 'pos')"),
     ],
 )
 def test_labels_that_stop_a_training_are_problems(

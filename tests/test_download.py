@@ -1,8 +1,10 @@
 """Downloads against a server on this machine: resumed, checked, and refused with one sentence."""
 
+import gzip
 import hashlib
 import random
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -10,11 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from mein.data.benchmarks import find_benchmark
-from mein.data.download import Download, cache_folder, fetch
+from mein.data.benchmarks import BENCHMARKS, find_benchmark
+from mein.data.benchmarks.downloaded import downloaded
+from mein.data.download import Download, fetch
 from mein.errors import InputError
+from mein.files import cache_folder
 from mein.shell.console import open_console
-from mein.shell.data import fetch_benchmark
+from mein.shell.data import fetch_benchmark, prepare_benchmark
 
 CONTENT = random.Random(0).randbytes(300_000)
 SHA = hashlib.sha256(CONTENT).hexdigest()
@@ -95,7 +99,7 @@ def test_a_file_comes_once_and_with_progress(server: Server, tmp_path: Path) -> 
     assert told[-1] == (300_000, 300_000)
     assert fetch(download, tmp_path / "cache") == path
     assert server.ranges == [""]
-    assert [entry.name for entry in path.parent.iterdir()] == ["set.bin"]
+    assert {entry.name for entry in path.parent.iterdir()} == {"set.bin", ".lock"}
 
 
 def test_what_breaks_off_is_gone_on_with_at_once(server: Server, tmp_path: Path) -> None:
@@ -156,7 +160,7 @@ def test_another_checksum_is_refused_and_the_file_removed(server: Server, tmp_pa
     wrong = "0" * 64
     sentence = f"gave 300,000 bytes with the SHA-256 {SHA} instead of the published file .*{wrong}.*removed"
     refuses(lambda: fetch(Download(server.url, 300_000, wrong), tmp_path), sentence)
-    assert list(tmp_path.iterdir()) == []
+    assert [entry.name for entry in tmp_path.iterdir()] == [".lock"]
 
 
 def test_another_size_is_refused_before_it_comes(server: Server, tmp_path: Path) -> None:
@@ -187,7 +191,7 @@ def test_no_network_is_one_clear_sentence(server: Server, tmp_path: Path) -> Non
 def test_a_benchmark_is_fetched_into_the_cache_once(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("MEIN_CACHE", str(tmp_path / "mein"))
     free = replace(find_benchmark("rotten"), downloads=(Download(server.url, sha256=SHA),))
     for _ in range(2):
         folder = fetch_benchmark(free, open_console())
@@ -197,14 +201,69 @@ def test_a_benchmark_is_fetched_into_the_cache_once(
     assert capsys.readouterr().out == f"Downloading {server.url} to {folder}.\n"
 
 
+def test_of_two_at_once_the_second_waits_and_finds_the_file(server: Server, tmp_path: Path) -> None:
+    begun = threading.Event()
+
+    def on_progress(done: int, total: int | None) -> None:
+        begun.set()
+        time.sleep(0.1)  # for the second, which would fetch too if it did not wait
+
+    thread = threading.Thread(target=fetch, args=(Download(server.url), tmp_path, on_progress))
+    thread.start()
+    assert begun.wait(10)
+    assert fetch(Download(server.url), tmp_path).read_bytes() == CONTENT
+    thread.join()
+    assert server.ranges == [""]
+    assert (tmp_path / "set.bin").read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (b"<html>moved</html>", "rotten holds no rt-polarity.neg and no rt-polarity.pos"),
+        (gzip.compress(CONTENT)[:1000], r"set.bin is truncated or damaged \(.*\)"),
+    ],
+    ids=["a page", "a part"],
+)
+def test_a_download_that_cannot_be_read_is_fetched_anew_and_a_source_stays(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: bytes, told: str
+) -> None:
+    monkeypatch.setenv("MEIN_CACHE", str(tmp_path / "mein"))
+    free = replace(find_benchmark("rotten"), downloads=(Download(server.url),))
+    monkeypatch.setitem(BENCHMARKS, "rotten", free)
+    server.content, server.tells_length = body, False
+    sentence = f"{told}: the download was removed; give the same command again to fetch it anew, or fetch"
+    for _ in range(2):
+        refuses(lambda: prepare_benchmark("rotten", None, tmp_path / "out"), sentence)
+        assert not (tmp_path / "mein" / "data" / "rotten" / "set.bin").exists()
+    assert len(server.ranges) == 2
+    own = tmp_path / "own" / "rotten" / "set.bin"
+    own.parent.mkdir(parents=True)
+    own.write_bytes(body)
+    refuses(lambda: prepare_benchmark("rotten", own.parent, tmp_path / "out"), f"{told}[:;] (give|fetch)")
+    assert own.read_bytes() == body
+
+
+def test_only_the_file_that_is_damaged_is_removed(tmp_path: Path) -> None:
+    urls = (f"https://example.org/{name}" for name in ("elec2.tar.gz", "unlab_data.tar.gz"))
+    elec = replace(find_benchmark("elec"), downloads=tuple(map(Download, urls)))
+    (tmp_path / "elec2.tar.gz").write_bytes(gzip.compress(b"")[:5])
+    (tmp_path / "unlab_data.tar.gz").write_bytes(gzip.compress(b""))
+    refuses(lambda: list(downloaded(elec).read(tmp_path, 0)), r"elec2.tar.gz is truncated .* was removed")
+    assert [path.name for path in tmp_path.iterdir()] == ["unlab_data.tar.gz"]
+
+
 def test_only_the_web_is_fetched_from(tmp_path: Path) -> None:
     refuses(lambda: fetch(Download("file:///etc/passwd"), tmp_path), "is neither http nor https")
 
 
 def test_the_cache_is_where_the_system_wants_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MEIN_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert cache_folder() == tmp_path / "mein"
     for ignored in ("", "relative/path"):  # the XDG rule: a relative path is as none
         monkeypatch.setenv("XDG_CACHE_HOME", ignored)
         monkeypatch.setenv("HOME", str(tmp_path))
         assert cache_folder() == tmp_path / ".cache" / "mein"
+    monkeypatch.setenv("MEIN_CACHE", "~/other")
+    assert cache_folder() == tmp_path / "other"

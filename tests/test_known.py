@@ -1,4 +1,4 @@
-"""Known texts are found again among others: by their letters first, and then for certain."""
+"""Known texts are found again among others: by letters and symbols first, and then for certain."""
 
 import numpy as np
 import pytest
@@ -7,19 +7,20 @@ from hypothesis import strategies as st
 
 from mein.data import known
 from mein.data.known import KnownTexts
-from mein.data.splits import fingerprints, word_string
+from mein.data.splits import fingerprints, text_key
 
-TEXT = st.text(st.sampled_from("aAbB_1 .,\n-éßſK…ü\0\ud800"), max_size=6) | st.text(max_size=6)
+TEXT = st.text(st.sampled_from("aAbB_1 .,+$~^\n-éßſK…ü😀\ufe0f\0\ud800"), max_size=6) | st.text(max_size=6)
 
 
 @given(st.lists(TEXT, max_size=8), st.lists(TEXT, max_size=8))
 @example(["ab"], ["a b"])  # the same letters
 @example(["ALL…"], ["all", "aLL!"])  # ASCII once its signs are gone
 @example(["ss", "K"], ["ß", "\N{KELVIN SIGN}"])  # ASCII once it is folded
-@example(["", "..."], ["", " "])  # of which none is known
-def test_texts_are_known_where_their_words_are(texts: list[str], others: list[str]) -> None:
-    words = {word_string(text) for text in texts} - {""}
-    expected = [word_string(other) in words for other in others]
+@example(["", " "], ["", "..."])  # of which none is known
+@example(["...", "👍", "a +b"], ["... ", "👍", "!", "A+ b", "a b"])  # signs alone, and symbols
+def test_texts_are_known_where_their_keys_are(texts: list[str], others: list[str]) -> None:
+    keys = {text_key(text) for text in texts} - {""}
+    expected = [text_key(other) in keys for other in others]
     found = KnownTexts.of([texts[:3], texts[3:]])
     assert found.among(others).tolist() == expected
 

@@ -1,14 +1,12 @@
 """Labels: classes in order, ids and back, types kept, and a sentence for labels that cannot do."""
 
-import json
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mein.data.labels import Label, Labels
-from mein.errors import InputError, RunError
+from mein.errors import InputError
 
 LABELS = st.lists(st.text() | st.integers() | st.booleans(), min_size=2, unique_by=str)
 
@@ -44,20 +42,6 @@ def test_encoding_and_decoding_give_back_every_label(classes: list[Label]) -> No
     assert [(type(label), label) for label in decoded] == [(type(x), x) for x in classes]
 
 
-@given(LABELS)
-def test_json_gives_back_the_same_labels(classes: list[Label]) -> None:
-    labels = Labels.from_values(classes * 2, "train")
-    again = Labels.from_json(labels.to_json())
-    assert [(type(x), x) for x in again.classes] == [(type(x), x) for x in labels.classes]
-    assert json.loads(labels.to_json())["classes"] == list(labels.classes)
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"classes": 3}', '{"classes": [1.5, null]}'])
-def test_damaged_json_is_refused(text: str) -> None:
-    with pytest.raises(RunError, match=r"labels of the run are damaged .*; train it again\.$"):
-        Labels.from_json(text)
-
-
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
@@ -66,7 +50,8 @@ def test_damaged_json_is_refused(text: str) -> None:
         (["a", "b", "b", "c"], r"one example of 'a', 'c'; add examples or drop the class\."),
         (["a", None], r"train.csv has no label; fill it in, or move the document"),
         (["a", float("nan")], "train.csv has no label"),
-        ([1.0, 2.0], "train.csv has the label 1.0, a fractional number; write labels as integers"),
+        ([1.5, 2.0], "train.csv has the label 1.5, a fractional number; write labels as integers"),
+        ([float("inf"), 2.0], "train.csv has the label inf, a fractional number"),
         (np.array([0.5, 1]), "train.csv has the label 0.5, a fractional number"),
         ([["a"], ["b"]], r"train.csv has the label \['a'\] of type list; write labels as integers"),
     ],
@@ -79,7 +64,7 @@ def test_labels_that_cannot_be_learned_are_refused(values: list[object], sentenc
 def test_a_class_unseen_in_training_is_refused_with_its_count() -> None:
     labels = Labels.from_values(["neg", "pos"] * 2, "train.csv")
     sentence = (
-        r"test.csv holds 'mixed' \(2 documents\), 'new' \(1 documents\), which training lacks "
+        r"test.csv holds 'mixed' \(2 documents\), 'new' \(1 document\), which training lacks "
         r"\(it knows 'neg', 'pos'\); add such documents to the training labels or drop them here\."
     )
     with pytest.raises(InputError, match=sentence):
@@ -89,3 +74,10 @@ def test_a_class_unseen_in_training_is_refused_with_its_count() -> None:
 def test_a_long_list_of_classes_is_cut() -> None:
     with pytest.raises(InputError, match=r"'09' and 10 more; add examples"):
         Labels.from_values([f"{number:02}" for number in range(20)], "train.csv")
+
+
+def test_whole_numbers_that_a_nan_made_fractional_are_integers() -> None:
+    labels = Labels.from_values([1.0, 0.0, np.float64(1.0), 1], "train.csv", has_dev=True)
+    assert labels.classes == (0, 1)
+    assert [type(label) for label in labels.classes] == [int, int]
+    assert labels.encode([0.0, 1, 1.0], "test.csv").tolist() == [0, 1, 1]

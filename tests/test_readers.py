@@ -11,7 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from mein.data.columns import find_label_column, find_text_column
+from mein.data.corpus import corpus_of_files
 from mein.data.readers import ColumnsConfig, read_documents, read_tables
+from mein.errors import InputError
 from tests.reading import PACK, put, read, refuses
 
 
@@ -197,3 +199,29 @@ def test_texts_that_are_no_strings(tmp_path: Path) -> None:
 def test_words_with_points_are_labels(tmp_path: Path) -> None:
     content = b"text,label\na,comp.graphics\nb,v1.5\nc,-1\nd,1.2.3\n"
     assert read(put(tmp_path, "a.csv", content))[1] == ["comp.graphics", "v1.5", "-1", "1.2.3"]
+
+
+def test_raw_text_may_call_its_column_otherwise_than_the_labels_do(tmp_path: Path) -> None:
+    columns = ColumnsConfig(text="Customer Comment")
+    raw = put(tmp_path, "raw.csv", b"id,text\n1,fine\n")
+    (found,) = read_documents(raw, columns, labeled=False, may_guess=True)
+    assert found.texts == ["fine"]
+    with pytest.raises(InputError, match="has no column 'Customer Comment'"):
+        list(read_documents(raw, columns, labeled=False))
+    both = put(tmp_path, "both.csv", b"text,customer comment\nno,yes\n")
+    (found,) = read_documents(both, columns, labeled=False, may_guess=True)
+    assert found.texts == ["yes"]
+    neither = put(tmp_path, "neither.csv", b"a,b\nno,yes\n")
+    with pytest.raises(InputError, match="has no column 'Customer Comment'"):
+        list(read_documents(neither, columns, labeled=False, may_guess=True))
+
+
+def test_a_corpus_guesses_the_column_of_its_raw_text_alone(tmp_path: Path) -> None:
+    labels = str(put(tmp_path, "labels.csv", b"words,label\nfine,1\n"))
+    raw = str(put(tmp_path, "raw.csv", b"text\nfine\n"))
+    corpus = corpus_of_files(labels, raw, None, raw, ColumnsConfig(text="words"))
+    assert corpus.unlabeled is not None
+    assert next(iter(corpus.unlabeled())).texts == ["fine"]
+    assert corpus.test is not None
+    with pytest.raises(InputError, match="has no column 'words'"):
+        list(corpus.test())

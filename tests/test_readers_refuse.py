@@ -10,7 +10,7 @@ import pytest
 
 from mein.data import tables
 from mein.data.files import format_of
-from mein.data.readers import read_tables
+from mein.data.readers import ColumnsConfig, read_documents, read_tables
 from mein.errors import InputError, MissingExtra
 from tests.reading import PACK, put, read, refuses
 
@@ -27,7 +27,7 @@ def test_a_missing_backend_says_what_to_install(monkeypatch: pytest.MonkeyPatch)
         raise ImportError("Install s3fs to access S3")
 
     monkeypatch.setattr("fsspec.core.url_to_fs", absent)
-    with pytest.raises(MissingExtra, match=r"s3://b/a.csv needs a package .*'mein\[s3\]'$"):
+    with pytest.raises(MissingExtra, match=r"s3://b/a.csv needs a package .*'\.\[s3\]'$"):
         read("s3://b/a.csv")
     with pytest.raises(MissingExtra, match=r"abfs:// that is not installed: Install s3fs to"):
         read("abfs://b/a.csv")
@@ -56,9 +56,19 @@ def test_missing_columns_are_named_with_the_nearest(tmp_path: Path) -> None:
         r"no column 'headlines' among 'id', 'Headline', 'stuff'; did you mean 'Headline'\?$",
         text="headlines",
     )
-    refuses(path, r"no column 'zzz' among 'id', .*; set columns.text to one", text="zzz")
-    refuses(path, r"no column that looks like the text among 'id', .*; set columns.text to its name")
-    refuses(path, r"no column that looks like the label among .*; set columns.label", text="Headline")
+    refuses(
+        path,
+        r"no column 'zzz' among 'id', .*; set columns.text to its name \(--text-column NAME\)\.$",
+        text="zzz",
+    )
+    refuses(
+        path, r"no column that looks like the text among 'id', .*; set columns.text to its name \(--text-c"
+    )
+    refuses(
+        path,
+        r"no column that looks like the label among .*; set columns.label .*--label-column",
+        text="Headline",
+    )
     refuses(put(tmp_path, "a.txt", b"one"), "no column that looks like the label among 'text'")
 
 
@@ -82,17 +92,27 @@ def test_bad_labels_in_json_are_refused(tmp_path: Path, value: str, sentence: st
         ("", "row 2 has no label"),
         ("nan", "row 2 has no label"),
         ("1.5", "row 2 has the label 1.5, a fractional number"),
-        ("2.0", "row 2 has the label 2.0, a fractional number"),
+        ("inf", "row 2 has the label inf, a fractional number"),
     ],
 )
 def test_bad_labels_in_csv_are_refused(tmp_path: Path, value: str, sentence: str) -> None:
     refuses(put(tmp_path, "a.csv", f"text,label\na,1\nb,{value}\n".encode()), sentence)
 
 
+def test_whole_numbers_beside_a_missing_one_are_read_as_integers(tmp_path: Path) -> None:
+    """What pandas writes where a column once had a NaN."""
+    for content in ("text,label\na,1.0\nb,0.0\n", "text,label\na,1\nb,0\n"):
+        (found,) = read_documents(put(tmp_path, "a.csv", content.encode()), ColumnsConfig(), labeled=True)
+        assert found.labels == ["1", "0"]
+    pq.write_table(pa.table({"text": ["a", "b"], "label": [1.0, 0.0]}), tmp_path / "a.parquet")
+    (found,) = read_documents(tmp_path / "a.parquet", ColumnsConfig(), labeled=True)
+    assert found.labels == [1, 0]
+
+
 def test_bad_labels_in_parquet_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"text": ["a", "b"], "label": [1.0, None]}), path)
-    refuses(path, "a.parquet row 1 has the label 1.0, a fractional number")
+    pq.write_table(pa.table({"text": ["a", "b"], "label": [1.5, None]}), path)
+    refuses(path, "a.parquet row 1 has the label 1.5, a fractional number")
     pq.write_table(pa.table({"text": ["a", "b"], "label": ["x", None]}), path)
     refuses(path, "a.parquet row 2 has no label")
 
@@ -100,6 +120,10 @@ def test_bad_labels_in_parquet_are_refused(tmp_path: Path) -> None:
 def test_rows_are_counted_over_chunks(tmp_path: Path) -> None:
     rows = b"text,label\n" + b"a,1\n" * 9_000 + b"b,\n"
     refuses(put(tmp_path, "a.csv", rows), "a.csv row 9001 has no label")
+
+
+def test_an_empty_path_is_not_the_folder_one_is_in() -> None:
+    refuses("", r"The path of a source is empty; name a file or a folder, or \. for this one\.")
 
 
 def test_missing_and_unknown_files_are_refused(tmp_path: Path) -> None:
@@ -154,6 +178,38 @@ def test_other_encodings_are_refused_with_the_place(tmp_path: Path, name: str) -
     refuses(path, rf"0xe9 in line {number} \(offset {offset}\); re-encode it, .* iconv", labeled=False)
 
 
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl", "a.txt"])
+def test_utf_16_is_named(tmp_path: Path, name: str, encoding: str) -> None:
+    path = put(tmp_path, name, "\ufefftext\ncaf\u00e9\n".encode(encoding))
+    refuses(path, rf"{name} is UTF-16, not UTF-8; re-encode it, .* iconv -f utf-16 -t", labeled=False)
+
+
+def test_parquet_strings_that_are_not_utf_8_are_refused_with_their_column(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    for wrong in (
+        pa.array([b"caf\xe9"]).view(pa.string()),
+        pa.array([[b"\xe9"]]).view(pa.list_(pa.string())),
+    ):
+        pq.write_table(pa.table({"text": ["a"], "more": wrong}), path)
+        sentence = "a.parquet is not UTF-8, or damaged, in column 'more' .*; write its strings as UTF-8"
+        refuses(path, sentence, labeled=False, text="more")
+        with pytest.raises(InputError, match=sentence):
+            list(read_tables(path))
+    pq.write_table(pa.table({"text": ["a"], "more": [b"\xe9"]}), path)
+    assert [batch.num_rows for batch in read_tables(path)] == [1]  # bytes may be anything
+
+
+def test_a_damaged_name_of_a_parquet_column_is_refused(tmp_path: Path) -> None:
+    pq.write_table(
+        pa.table({"text": ["a"], "quite-a-name": ["b"]}), tmp_path / "a.parquet", store_schema=False
+    )
+    content = (tmp_path / "a.parquet").read_bytes().replace(b"quite-a", b"quit\xe5-a")
+    path = put(tmp_path, "a.parquet", content)
+    with pytest.raises(InputError, match=r"a.parquet is truncated or not a parquet file .*; fetch or write"):
+        list(read_tables(path))
+
+
 def test_a_character_cut_off_at_the_end_is_refused(tmp_path: Path) -> None:
     refuses(put(tmp_path, "a.txt", b"one\ncaf\xc3"), r"0xc3 in line 2 \(offset 7\)", labeled=False)
 
@@ -168,6 +224,40 @@ def test_malformed_csv_is_refused_with_the_row(tmp_path: Path) -> None:
     open_end = b'text,label\na,x\nb,"y\nc,z\n'
     refuses(put(tmp_path, "a.csv", open_end), "malformed at its end .* starts with 'y' is never closed")
     assert read(put(tmp_path, "b.csv", b'label,text\nx,"a\nb"\ny,c'))[0] == ["a\nb", "c"]
+
+
+@pytest.mark.parametrize("begin", ['"Open', '"Good" film', '"A ""film""" it is'])
+@pytest.mark.parametrize("end", ["a fine one", 'a "fine" one', '5" high'])
+def test_an_unquoted_tsv_keeps_its_rows_or_is_refused(tmp_path: Path, begin: str, end: str) -> None:
+    """A quotation mark took rows up to the next one into its value, and nothing was said."""
+    rows = [f"text {number}\tx" for number in range(50)]
+    rows[7], rows[30] = f"{begin}\tx", f"{end}\tx"
+    path = put(tmp_path, "a.tsv", "\n".join(["text\tlabel", *rows, ""]).encode())
+    refuses(path, r"a.tsv is malformed in line 9 \(.*\); close its quotation marks, or put the value between")
+    rows[7] = "so it is\tx"
+    path = put(tmp_path, "a.tsv", "\n".join(["text\tlabel", *rows, ""]).encode())
+    assert read(path)[0] == [row.split("\t")[0] for row in rows]
+
+
+@pytest.mark.parametrize(("name", "sign"), [("a.csv", ","), ("a.tsv", "\t")])
+def test_many_rows_in_one_value_are_refused(tmp_path: Path, name: str, sign: str) -> None:
+    rows = [f"x{sign}text {number}" for number in range(50)]
+    rows[7], rows[30] = f'x{sign}"so', f'x{sign}it is 5"'
+    path = put(tmp_path, name, "\n".join([f"label{sign}text", *rows, ""]).encode())
+    refuses(
+        path, rf"{name} has a value in line 9 that holds 22 lines of 2 columns and begins with 'so'; close"
+    )
+
+
+@pytest.mark.parametrize(("name", "sign"), [("a.csv", ","), ("a.tsv", "\t")])
+def test_texts_of_many_lines_are_read(tmp_path: Path, name: str, sign: str) -> None:
+    poem = f"roses are red{sign} violets are blue\n" * 12
+    essay = f"one{sign} two\n\nand {sign} so {sign} on\n" * 50
+    lines = [f'x{sign}"{text}"' for text in (poem, essay)]
+    path = put(tmp_path, name, "\n".join([f"label{sign}text", *lines, ""]).encode())
+    assert read(path)[0] == [poem, essay]
+    path = put(tmp_path, name, f'text\n"{essay}"\n'.encode())
+    assert read(path, labeled=False)[0] == [essay]
 
 
 def test_malformed_json_is_refused_with_the_line(tmp_path: Path) -> None:

@@ -1,13 +1,14 @@
-"""Splits: dev is stratified, seeded and never empties a class; equal words are equal texts."""
+"""Splits: dev is stratified, seeded and never empties a class; equal words and symbols are equal texts."""
 
 import re
+import unicodedata
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mein.data.splits import dev_size, fingerprints, split_dev, word_string
+from mein.data.splits import dev_size, fingerprints, split_dev, text_key, word_string
 from mein.errors import ConfigError
 
 IDS = st.lists(st.integers(0, 4), min_size=1, max_size=200).map(lambda ids: np.array(ids))
@@ -24,14 +25,66 @@ def test_word_strings_are_the_words_of_a_plain_search(text: str) -> None:
     assert word_string(text) == " ".join(re.findall(r"\w+", text.casefold()))
 
 
+def plain_key(text: str) -> str:
+    """Character by character, without tables: what `text_key` must say."""
+    found = ""
+    for sign in text.casefold():
+        kind = unicodedata.category(sign)
+        if kind in ("Sc", "Sm", "So", "Cn"):
+            found += f" {sign} "
+        elif re.match(r"\w", sign):
+            found += sign
+        elif not kind.startswith("M"):
+            found += " "
+        elif "VARIATION SELECTOR" not in unicodedata.name(sign):
+            found += sign
+    return " ".join(found.split()) or " ".join(text.split())
+
+
+@given(st.text() | st.text(st.characters(codec="ascii")) | st.text("aA_ 1+$<^`-.!?\n😀🏽❤\ufe0f…é\u0301"))
+def test_keys_are_those_of_a_plain_loop(text: str) -> None:
+    assert text_key(text) == plain_key(text)
+    assert text_key(text_key(text)) == text_key(text)
+    assert (text_key(text) == "") == (not text.strip())
+
+
+@pytest.mark.parametrize("code", range(128))
+def test_every_ascii_sign_is_to_ascii_texts_what_it_is_to_others(code: int) -> None:
+    around = f"a{chr(code)}b"
+    assert text_key(around + " é") == text_key(around) + " é"
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("the film was ok 😀", "the film was ok 😡"),
+        ("change on day 3: +3%", "change on day 3: -3%"),
+        ("5 $", "5 €"),
+        ("😀", "😡"),
+        ("?", "!"),
+        ("हि", "हा"),  # told apart by a vowel sign, which is no letter
+    ],
+)
+def test_symbols_count_and_signs_do_where_there_is_nothing_else(first: str, second: str) -> None:
+    one, other = fingerprints([first, second]).tolist()
+    assert one != other
+    assert 0 not in (one, other)
+
+
+def test_spaces_around_symbols_and_the_looks_of_an_emoji_do_not_count() -> None:
+    assert len(set(fingerprints(["I ❤ it", "i❤\ufe0fit!", "I ❤\ufe0f it"]).tolist())) == 1
+    assert len(set(fingerprints(["1+1 = 2", "1 + 1=2."]).tolist())) == 1
+    assert len(set(fingerprints(["``ok''", '"OK"', "ok"]).tolist())) == 1
+
+
 def test_other_words_and_another_order_do_count() -> None:
     texts = ["not bad", "bad not", "not", "notbad", "not bad bad", "nöt bad", "not 1", "не плохо"]
     assert len(set(fingerprints(texts).tolist())) == len(texts)
 
 
-def test_texts_without_words_are_zero() -> None:
-    assert fingerprints(["", " \n", "...", "a"]).tolist()[:3] == [0, 0, 0]
-    assert fingerprints(["a"])[0] != 0
+def test_empty_texts_alone_are_zero() -> None:
+    assert fingerprints(["", " \n", "\u3000"]).tolist() == [0, 0, 0]
+    assert (fingerprints(["a", "...", "👍", "\u200b"]) != 0).all()
     assert fingerprints([]).shape == (0,)
 
 

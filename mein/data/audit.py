@@ -9,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from mein.data.files import Source, source_name
-from mein.data.labels import Labels, listed
+from mein.data.guesses import guessed_columns, rows_without_label
+from mein.data.labels import Labels, in_number, listed
 from mein.data.readers import ColumnsConfig, Documents, read_documents
-from mein.data.splits import fingerprint, word_string
+from mein.data.splits import fingerprint, text_key, word_string
 from mein.errors import InputError
 
 NAMES = {"labeled": "training", "unlabeled": "unlabelled", "dev": "dev", "test": "test"}
@@ -62,14 +63,18 @@ def audit(
     parts: dict[str, Part] = {}
     hashes: dict[str, npt.NDArray[np.uint64]] = {}
     problems: list[str] = []
+    remarks: list[str] = []
     for name, source in sources.items():
         if source is None:
             continue
-        chunks = read_documents(source, columns, labeled=name != "unlabeled")
+        is_labeled = name != "unlabeled"
+        chunks = read_documents(source, columns, labeled=is_labeled, may_guess=not is_labeled)
         try:
             parts[name], hashes[name] = _examine(source_name(source), chunks)
+            remarks += guessed_columns(source, columns, labeled=is_labeled)
         except InputError as error:
             problems.append(str(error))
+            remarks += _missing_labels(source, columns) if is_labeled else []
     overlaps = {
         (first, second): _overlap(hashes[first], hashes[second])
         for first, second in OVERLAPS
@@ -77,7 +82,7 @@ def audit(
     }
     missing = _missing_classes(parts)
     problems += _label_problems(parts)
-    remarks = _remarks(parts, overlaps, missing)
+    remarks += _remarks(parts, overlaps, missing)
     if unlabeled is None:
         remarks.append("There is no unlabelled text, so training gives the plain expert.")
     return Audit(parts, overlaps, missing, problems, remarks)
@@ -90,16 +95,17 @@ def _examine(source: str, chunks: Iterator[Documents]) -> tuple[Part, npt.NDArra
     ids: dict[str, int] = {}
     hashes, label_ids = array("Q"), array("q")  # grow in place: 8 bytes an entry
     for chunk in chunks:
-        words = [word_string(text) for text in chunk.texts]
+        words = (word_string(text) for text in chunk.texts)
         lengths.update(text.count(" ") + 1 if text else 0 for text in words)
-        hashes.extend(fingerprint(text) for text in words)
+        hashes.extend(fingerprint(text_key(text)) for text in chunk.texts)
         names = [str(label) for label in chunk.labels] if chunk.labels is not None else []
         counts.update(names)
         label_ids.extend(ids.setdefault(name, len(ids)) for name in names)
     texts = np.frombuffer(hashes, dtype=np.uint64)
     conflicts = _conflicts(texts, np.frombuffer(label_ids, dtype=np.int64))
     texts.sort()
-    texts = texts[lengths[0] :]  # the hash of an empty text is 0
+    empty = int(np.searchsorted(texts, np.uint64(1)))  # the hash of an empty text is 0
+    texts = texts[empty:]
     part = Part(
         source=source,
         documents=lengths.total(),
@@ -107,7 +113,7 @@ def _examine(source: str, chunks: Iterator[Documents]) -> tuple[Part, npt.NDArra
         median_words=_percentile(lengths, 0.5),
         words_95th=_percentile(lengths, 0.95),
         most_words=max(lengths),
-        empty=lengths[0],
+        empty=empty,
         duplicates=int((texts[1:] == texts[:-1]).sum()),
         conflicts=conflicts,
     )
@@ -151,6 +157,15 @@ def _missing_classes(parts: dict[str, Part]) -> dict[str, list[str]]:
     }
 
 
+def _missing_labels(source: Source, columns: ColumnsConfig) -> list[str]:
+    """All labels that a source lacks, where reading stopped at the first."""
+    try:
+        count = rows_without_label(source, columns)
+    except InputError:  # what is wrong with it has been told
+        return []
+    return [f"{count:,} rows of {source_name(source)} have no label."] if count > 1 else []
+
+
 def _label_problems(parts: dict[str, Part]) -> list[str]:
     """The sentences with which training would refuse these labels."""
     if "labeled" not in parts:
@@ -175,16 +190,29 @@ def _remarks(
 ) -> list[str]:
     remarks = []
     for part in parts.values():
-        if part.empty:
-            remarks.append(f"{part.source} holds {part.empty} empty documents, which are kept.")
-        if part.duplicates:
-            remarks.append(f"{part.source} repeats {part.duplicates} documents.")
-        if part.conflicts:
-            remarks.append(f"{part.source} gives different labels to {part.conflicts} texts.")
+        sentences = {
+            "holds {n} empty {documents}, which {are} kept.": part.empty,
+            "repeats {n} {documents}.": part.duplicates,
+            "gives different labels to {n} {texts}.": part.conflicts,
+        }
+        remarks += [f"{part.source} {in_number(text, n)}" for text, n in sentences.items() if n]
     for (first, second), count in overlaps.items():
         if count:
-            remarks.append(f"{count} {NAMES[second]} documents are also in the {NAMES[first]} part.")
+            documents, are = in_number("{documents} {are}", count).split()
+            remarks.append(f"{count:,} {NAMES[second]} {documents} {are} also in the {NAMES[first]} part.")
+    remarks += [
+        f"The labels {listed(names)} differ in case or spaces only: they are {len(names)} classes."
+        for names in _much_alike(parts)
+    ]
     for name, classes in missing.items():
         if classes:
             remarks.append(f"{parts[name].source} holds no document of {listed(classes)}.")
     return remarks
+
+
+def _much_alike(parts: dict[str, Part]) -> list[list[str]]:
+    """Labels of any part that are one but for case and white space, together."""
+    groups: dict[str, list[str]] = {}
+    for name in sorted({name for part in parts.values() for name in part.class_counts}):
+        groups.setdefault(" ".join(name.casefold().split()), []).append(name)
+    return [names for names in groups.values() if len(names) > 1]

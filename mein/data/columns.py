@@ -47,17 +47,23 @@ class ColumnsConfig(Settings):
     """Column that holds the label; guessed from its name where not given."""
 
 
-def find_text_column(names: Sequence[str], wanted: str | None, source: str) -> str:
-    """The column of the text: the one wanted, else a known name, else the only one left over."""
-    if wanted is not None:
-        return _named(names, wanted, source, "text")
+def find_text_column(
+    names: Sequence[str], wanted: str | None, source: str, *, may_guess: bool = False
+) -> str:
+    """The column of the text: the one wanted, else a known name, else the only one left over.
+
+    may_guess: also where the one wanted is not there.
+    """
     guess = _guess(names, TEXT_NAMES)
-    if guess is not None:
-        return guess
     others = [name for name in names if name.casefold() not in LABEL_NAMES]
-    if len(others) == 1:
-        return others[0]
-    raise _no_guess(names, source, "text")
+    if guess is None and len(others) == 1:
+        guess = others[0]
+    is_there = wanted is not None and wanted.casefold() in map(str.casefold, names)
+    if wanted is not None and (is_there or guess is None or not may_guess):
+        return _named(names, wanted, source, "text")
+    if guess is None:
+        raise _no_guess(names, source, "text")
+    return guess
 
 
 def find_label_column(names: Sequence[str], wanted: str | None, source: str) -> str:
@@ -82,15 +88,19 @@ def _named(names: Sequence[str], wanted: str, source: str, role: str) -> str:
     if wanted.casefold() in folded:
         return folded[wanted.casefold()]
     nearest = get_close_matches(wanted.casefold(), folded, n=1, cutoff=0.5)
-    hint = f"did you mean {folded[nearest[0]]!r}?" if nearest else f"set columns.{role} to one."
+    hint = f"did you mean {folded[nearest[0]]!r}?" if nearest else f"{remedy(role)}."
     raise InputError(f"{source} has no column {wanted!r} among {_listed(names)}; {hint}")
 
 
 def _no_guess(names: Sequence[str], source: str, role: str) -> InputError:
     return InputError(
-        f"{source} has no column that looks like the {role} among {_listed(names)}; "
-        f"set columns.{role} to its name."
+        f"{source} has no column that looks like the {role} among {_listed(names)}; {remedy(role)}."
     )
+
+
+def remedy(role: str) -> str:
+    """What to do where a column is not found; a server, which has no options, says it in its own way."""
+    return f"set columns.{role} to its name (--{role}-column NAME)"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -33,7 +33,7 @@ def corpus_of_files(
     def source(path: str | None, is_labeled: bool) -> Source | None:
         if path is None:
             return None
-        return lambda: read_documents(path, columns, labeled=is_labeled)
+        return lambda: read_documents(path, columns, labeled=is_labeled, may_guess=not is_labeled)
 
     paths = {"labeled": labeled, "unlabeled": unlabeled, "dev": dev, "test": test}
     sources = {part: source(path, part != "unlabeled") for part, path in paths.items()}

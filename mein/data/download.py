@@ -1,8 +1,6 @@
 """Files from the web: resumed where they broke off, checked by size and SHA-256, whole or not there."""
 
-import hashlib
 import http.client
-import os
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -12,6 +10,7 @@ from typing import IO, Any
 from urllib.parse import unquote, urlsplit
 
 from mein.errors import InputError
+from mein.files import held_folder, sha256_of
 
 CHUNK = 1 << 18
 ATTEMPTS = 3
@@ -40,25 +39,32 @@ class Download:
         return Path(unquote(urlsplit(self.url).path)).name
 
 
-def cache_folder() -> Path:
-    """Where downloads are kept: $XDG_CACHE_HOME/mein, or ~/.cache/mein."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "mein"
-
-
 def fetch(
     download: Download,
     folder: Path,
     on_progress: OnProgress = lambda done, total: None,
     timeout: float = TIMEOUT,
 ) -> Path:
-    """The file in the folder: as it lies there, else downloaded; what broke off before is gone on with."""
+    """The file in the folder: as it lies there, else downloaded; what broke off before is gone on with.
+
+    A second process waits for the first, and finds what it has fetched.
+    """
     if urlsplit(download.url).scheme not in ("http", "https"):
         raise InputError(f"{download.url} is neither http nor https; {HINT}.")
     target = folder / download.name
-    if target.exists() and (download.size is None or target.stat().st_size == download.size):
+    if _is_there(download, target):
         return target
-    folder.mkdir(parents=True, exist_ok=True)
+    with held_folder(folder, waits=True):
+        if not _is_there(download, target):
+            _fetch(download, target, on_progress, timeout)
+    return target
+
+
+def _is_there(download: Download, target: Path) -> bool:
+    return target.exists() and (download.size is None or target.stat().st_size == download.size)
+
+
+def _fetch(download: Download, target: Path, on_progress: OnProgress, timeout: float) -> None:
     part = target.with_name(f"{target.name}.part")
     if not any(_attempt(download, part, on_progress, timeout) for _ in range(ATTEMPTS)):
         raise InputError(
@@ -68,7 +74,6 @@ def fetch(
     _check(download, part)
     part.replace(target)
     _tag(part).unlink(missing_ok=True)
-    return target
 
 
 def _attempt(download: Download, part: Path, on_progress: OnProgress, timeout: float) -> bool:
@@ -180,9 +185,3 @@ def _check(download: Download, part: Path) -> None:
             f"{download.url} gave {size:,} bytes with the SHA-256 {found} instead of the published file "
             f"({expected}); it was removed: try again, or {HINT}."
         )
-
-
-def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal digits."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

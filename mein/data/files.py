@@ -23,7 +23,7 @@ FORMATS = {
     ".txt": "txt",
 }
 COMPRESSIONS = {".gz": "gzip", ".xz": "xz", ".zst": "zstd", ".bz2": "bzip2"}
-INSTALL = {"s3": "mein[s3]", "s3a": "mein[s3]", "hf": "mein[hub]"}
+INSTALL = {"s3": ".[s3]", "s3a": ".[s3]", "hf": ".[hub]"}
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,8 @@ def find_files(source: Source) -> list[File]:
     if not isinstance(source, str | os.PathLike):
         return [file for part in source for file in find_files(part)]
     name = os.fspath(source)
+    if not name:
+        raise InputError("The path of a source is empty; name a file or a folder, or . for this one.")
     filesystem, path = locate(name)
     try:
         if filesystem.isdir(path):

@@ -1,4 +1,4 @@
-"""Known texts, to be found again among many: most others are told from them by their bare letters."""
+"""Known texts, to be found again among many: most others are told from them by letters and symbols."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -8,18 +8,18 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
-from mein.data.splits import ASCII_SPACES, fingerprints, word_string
+from mein.data.splits import ASCII_SPACES, fingerprint, fingerprints, text_key
 
 LOWER = bytes(range(256)).lower()
-NO_LETTERS = bytes(ASCII_SPACES)
+NOT_COUNTED = bytes(ASCII_SPACES)
 
 
 @dataclass(frozen=True)
 class KnownTexts:
     """Texts by their fingerprints; empty ones, which betray nothing, are left out.
 
-    `checksums`: of the letters of each that an ASCII text can equal. Where a text's is not among them,
-    it is not known; where it is, the fingerprint tells, which takes eight times as long.
+    `checksums`: of the letters and symbols of each that an ASCII text can equal. Where a text's is not
+    among them, it is not known; where it is, the fingerprint tells, which takes eight times as long.
     """
 
     prints: frozenset[int] = frozenset()
@@ -31,9 +31,9 @@ class KnownTexts:
         prints: set[int] = set()
         checksums: set[int] = set()
         for texts in chunks:
-            words = [found for found in map(word_string, texts) if found]
-            prints.update(fingerprints(words).tolist())
-            checksums.update(_checksum(found) for found in words if found.isascii())
+            keys = [key for key in map(text_key, texts) if key]
+            prints.update(map(fingerprint, keys))
+            checksums.update(_checksum(key) for key in keys if key.isascii())
         return cls(frozenset(prints), frozenset(checksums))
 
     def among(self, texts: Sequence[str]) -> npt.NDArray[np.bool_]:
@@ -46,5 +46,5 @@ class KnownTexts:
 
 
 def _checksum(text: str) -> int:
-    """Equal for ASCII texts whose letters, digits and "_" are the same, whatever their case."""
-    return crc32(text.encode("ascii").translate(LOWER, NO_LETTERS))
+    """Equal for ASCII texts whose letters, digits and symbols are the same, whatever their case."""
+    return crc32(text.encode("ascii").translate(LOWER, NOT_COUNTED))

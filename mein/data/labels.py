@@ -1,6 +1,5 @@
 """The classes of a data set: found in the training labels, turned into ids and back."""
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,9 +7,18 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from mein.errors import InputError, RunError
+from mein.errors import InputError
 
 Label = str | int | bool
+SINGULAR = {
+    "are": "is",
+    "documents": "document",
+    "get": "gets",
+    "have": "has",
+    "hold": "holds",
+    "texts": "text",
+    "they": "it",
+}
 
 
 @dataclass(frozen=True)
@@ -50,7 +58,7 @@ class Labels:
         if len(counts) == 1:
             name, count = next(iter(counts.items()))
             raise InputError(
-                f"{source} holds the single class {name!r} ({count} documents); "
+                f"{source} holds the single class {name!r} ({in_number('{n} {documents}', count)}); "
                 "add documents of at least one other class."
             )
         lonely = [name for name, count in counts.items() if count == 1]
@@ -72,7 +80,8 @@ class Labels:
         known = [str(label) for label in self.classes]
         unseen = sorted(set(counts) - set(known))
         if unseen:
-            shown = ", ".join(f"{name!r} ({counts[name]} documents)" for name in unseen[:10])
+            numbers = {name: in_number("{n} {documents}", counts[name]) for name in unseen[:10]}
+            shown = ", ".join(f"{name!r} ({number})" for name, number in numbers.items())
             raise InputError(
                 f"{source} holds {shown}, which training lacks (it knows {listed(known)}); "
                 "add such documents to the training labels or drop them here."
@@ -81,19 +90,6 @@ class Labels:
     def decode(self, ids: Iterable[int]) -> list[Label]:
         """The labels of ids, with the type that they had in training."""
         return [self.classes[int(position)] for position in ids]
-
-    def to_json(self) -> str:
-        """The classes as a JSON text."""
-        return json.dumps({"classes": list(self.classes)}, ensure_ascii=False, indent=1) + "\n"
-
-    @classmethod
-    def from_json(cls, text: str) -> "Labels":
-        """What `to_json` wrote."""
-        try:
-            classes = tuple(plain_label(label, "It") for label in json.loads(text)["classes"])
-        except (ValueError, KeyError, TypeError, InputError) as error:
-            raise RunError(f"The labels of the run are damaged ({error!r}); train it again.") from error
-        return cls(classes)
 
 
 def plain_label(value: object, source: str) -> Label:
@@ -104,6 +100,8 @@ def plain_label(value: object, source: str) -> Label:
         return value
     if value is None or (value != value) is not False:  # NaN, and pandas' NA, which is neither
         raise InputError(f"{source} has no label; fill it in, or move the document to the unlabelled text.")
+    if isinstance(value, float) and value.is_integer():  # what pandas makes of integers beside a NaN
+        return int(value)
     if isinstance(value, float):
         raise InputError(
             f"{source} has the label {value!r}, a fractional number; write labels as integers or words."
@@ -117,6 +115,16 @@ def listed(names: Sequence[str], most: int = 10) -> str:
     """Names for a message, quoted; a long list is cut."""
     shown = ", ".join(repr(name) for name in names[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+
+
+def in_number(sentence: str, n: int) -> str:
+    """A sentence about n things: its words in braces stay as they are, unless n is 1.
+
+    >>> in_number("{n} {documents} {are} empty", 1)
+    '1 document is empty'
+    """
+    words = {word: SINGULAR[word] if n == 1 else word for word in SINGULAR}
+    return sentence.format(n=f"{n:,}", **words)
 
 
 def _in_order(labels: Iterable[Label]) -> tuple[Label, ...]:

@@ -26,6 +26,8 @@ def as_list(values: Iterable[Any], name: str) -> list[Any]:
     """The values of a list, array, Series, Arrow array or generator; anything else is refused."""
     if isinstance(values, str | bytes):
         raise InputError(f"{name} is the single text {values[:40]!r}: give a list, be it of one.")
+    if isinstance(values, Mapping):
+        raise InputError(f"{name} is a mapping with the keys {list(values)!r:.60}: give one of its values.")
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return list(values.to_pylist())
     shape = getattr(values, "shape", ())  # arrays, Series and frames of every library have one
@@ -52,7 +54,7 @@ def as_texts(values: Iterable[str], name: str = "X", first: int = 0) -> list[str
 def as_weights(
     sample_weight: Iterable[float] | None, class_weight: Mapping[Any, float] | None, labels: Sequence[Any]
 ) -> np.ndarray:
-    """The weight of each labelled text (n,), the largest 1."""
+    """The weight of each text (n,), the largest of those with a label 1."""
     weights = np.ones(len(labels))
     if sample_weight is not None:
         weights = _numbers(sample_weight, "sample_weight", len(labels))
@@ -61,9 +63,11 @@ def as_weights(
         values = _numbers(class_weight.values(), "class_weight", len(class_weight))
         of_class = dict(zip(class_weight, values, strict=True))
         weights = weights * np.array([of_class.get(label, 1.0) for label in labels])
-    if len(weights) and not weights.any():
+    is_labeled = np.array([not is_unlabeled(label) for label in labels], dtype=bool)
+    if is_labeled.any() and not weights[is_labeled].any():
         raise InputError("The weight of every text is 0: give some of them a weight above 0.")
-    scaled: np.ndarray = (weights / weights.max(initial=1e-300)).astype(np.float32)
+    largest = weights[is_labeled].max(initial=1e-300)
+    scaled: np.ndarray = (np.minimum(weights, largest) / largest).astype(np.float32)
     return scaled
 
 

@@ -49,11 +49,17 @@ class Documents:
     labels: list[Label] | None  # None where they were not asked for
 
 
-def read_documents(source: Source, columns: ColumnsConfig, *, labeled: bool) -> Iterator[Documents]:
-    """Stream the documents of a source: about a megabyte of text, at most 4,096, at a time."""
+def read_documents(
+    source: Source, columns: ColumnsConfig, *, labeled: bool, may_guess: bool = False
+) -> Iterator[Documents]:
+    """Stream the documents of a source: about a megabyte of text, at most 4,096, at a time.
+
+    may_guess: where a table lacks the column that is named for the text, whether to guess its own; raw
+    text often comes from elsewhere than the labels.
+    """
     files = find_files(source)
     is_empty = True
-    for chunk in _read_files(files, columns, labeled):
+    for chunk in _read_files(files, columns, labeled, may_guess):
         is_empty = False
         yield chunk
     if is_empty:
@@ -72,10 +78,12 @@ def read_tables(source: Source) -> Iterator[pa.RecordBatch]:
         raise _empty(files)
 
 
-def _read_files(files: list[File], columns: ColumnsConfig, labeled: bool) -> Iterator[Documents]:
+def _read_files(
+    files: list[File], columns: ColumnsConfig, labeled: bool, may_guess: bool
+) -> Iterator[Documents]:
     if not files[0].is_document:
         for file in files:
-            yield from _read_table(file, columns, labeled)
+            yield from _read_table(file, columns, labeled, may_guess)
         return
     chosen = [file for file in files if file.label is not None] if labeled else files
     if not chosen:
@@ -87,12 +95,12 @@ def _read_files(files: list[File], columns: ColumnsConfig, labeled: bool) -> Ite
         yield Documents(texts, [str(file.label) for file in names] if labeled else None)
 
 
-def _read_table(file: File, columns: ColumnsConfig, labeled: bool) -> Iterator[Documents]:
+def _read_table(file: File, columns: ColumnsConfig, labeled: bool, may_guess: bool) -> Iterator[Documents]:
     """Documents of one file, with rows counted from 1 for messages."""
     found: list[str] = []
 
     def choose(names: list[str]) -> list[str]:
-        found[:] = [find_text_column(names, columns.text, file.name)]
+        found[:] = [find_text_column(names, columns.text, file.name, may_guess=may_guess)]
         if labeled:
             found.append(find_label_column(names, columns.label, file.name))
         return list(dict.fromkeys(found))
@@ -122,17 +130,7 @@ def _chosen_columns(file: File, choose: Any) -> Iterator[dict[str, list[Any]]]:
             yield {name: [line[place] for line in lines] for name, place in places.items()}
     else:
         for batch in parquet_batches(file, choose):
-            yield {name: _plain(batch, name, file) for name in batch.schema.names}
-
-
-def _plain(batch: pa.RecordBatch, name: str, file: File) -> list[Any]:
-    try:
-        values: list[Any] = batch.column(name).to_pylist()
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{file.name} is not UTF-8 in column {name!r} ({error}); write its strings as UTF-8."
-        ) from error
-    return values
+            yield batch.to_pydict()
 
 
 def _all_columns(files: list[File]) -> Iterator[pa.RecordBatch]:
@@ -207,10 +205,13 @@ def _labels(values: list[Any], file: File, done: int) -> list[Label]:
 
 
 def _as_written(value: str) -> str | float | None:
-    """A csv label, with what is missing or a fraction told apart from words."""
+    """A csv label, with what is missing or a fraction told apart from words; 2.0 is written for 2."""
     if value.casefold() in MISSING:
         return None
-    return float(value) if FRACTION.fullmatch(value) else value
+    number = float(value) if FRACTION.fullmatch(value) else None
+    if number is None or number.is_integer():
+        return value if number is None else str(int(number))
+    return number
 
 
 def _empty(files: list[File]) -> InputError:

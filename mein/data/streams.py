@@ -66,9 +66,13 @@ class TextBytes(io.RawIOBase):
             seen: bytes = error.object  # the chunk, after bytes of a character begun before it
             line = self._lines + seen.count(b"\n", 0, error.start) + 1
             offset = self.position - (len(seen) - len(chunk)) + error.start
+            if offset == 0 and seen.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+                told, encoding = "is UTF-16, not UTF-8", "utf-16"
+            else:
+                told = f"is not UTF-8: byte 0x{seen[error.start]:02x} in line {line} (offset {offset})"
+                encoding = "latin1"
             raise InputError(
-                f"{self.name} is not UTF-8: byte 0x{seen[error.start]:02x} in line {line} "
-                f"(offset {offset}); re-encode it, for example with iconv -f latin1 -t utf-8."
+                f"{self.name} {told}; re-encode it, for example with iconv -f {encoding} -t utf-8."
             ) from error
         self._lines += chunk.count(b"\n")
         self.position += len(chunk)

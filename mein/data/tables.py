@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,6 +17,7 @@ from mein.errors import InputError
 CHUNK_BYTES = 1 << 20
 CHUNK_ROWS = 4096
 LARGEST_VALUE = 1 << 28  # characters; a quotation mark that is left open stops here at the latest
+MANY_LINES = 20  # poems and addresses have fewer lines that look like rows
 SEPARATORS = {"csv": ("comma", ","), "tsv": ("tab", "\t")}
 
 # From the columns there are to the columns to read; None reads all.
@@ -60,17 +62,22 @@ def _header(file: File, names: list[str]) -> list[str]:
 
 def unlike(file: File, names: list[str]) -> list[str]:
     """The names of the columns, no two of which may be equal."""
-    twice = next((name for position, name in enumerate(names) if name in names[:position]), None)
+    times = Counter(names)
+    twice = next((name for name in names if times[name] > 1), None)
     if twice is not None:
         raise InputError(f"{file.name} has the column {twice!r} twice; rename one of them.")
     return names
 
 
 def _csv_rows(file: File, stream: Any) -> Iterator[list[str]]:
-    """The header and the rows, each as long as the header; blank lines are left out."""
+    """The header and the rows, each as long as the header; blank lines are left out.
+
+    Many a tsv is written without quoting, and a text that happens to begin with a quotation mark would
+    take the rows up to the next one into itself: there a mark that closes must end its value.
+    """
     separator, delimiter = SEPARATORS[file.format]
     lines = io.TextIOWrapper(stream, encoding="utf-8", newline="")
-    reader = csv.reader(lines, delimiter=delimiter)
+    reader = csv.reader(lines, delimiter=delimiter, strict=file.format == "tsv")
     width, start = 0, 1
     try:
         for row in reader:
@@ -80,15 +87,30 @@ def _csv_rows(file: File, stream: Any) -> Iterator[list[str]]:
                     f"{len(row)}); put values that hold a {separator} or a line break between "
                     "double quotes."
                 )
+            if reader.line_num - start >= MANY_LINES:
+                _check_swallowed(file, row, delimiter, start)
             if row:
                 yield row
             start = reader.line_num + 1
     except csv.Error as error:
+        literal = ", or put the value between double quotes and double those inside it"
         raise InputError(
-            f"{file.name} is malformed in line {start} ({error}); close its quotation marks."
+            f"{file.name} is malformed in line {start} ({str(error).replace(delimiter, separator)}); close "
+            f"its quotation marks{literal if file.format == 'tsv' else ''}."
         ) from error
     finally:
         lines.detach()
+
+
+def _check_swallowed(file: File, row: list[str], delimiter: str, start: int) -> None:
+    """Refuse a value of many lines each of which could be a row: its quotation mark is left open."""
+    for value in row:
+        inner = value.split("\n")[1:-1]
+        if len(inner) >= MANY_LINES and {line.count(delimiter) for line in inner} == {len(row) - 1} != {0}:
+            raise InputError(
+                f"{file.name} has a value in line {start} that holds {len(inner)} lines of {len(row)} "
+                f"columns and begins with {value[:40].splitlines()[0]!r}; close its quotation mark."
+            )
 
 
 def _check_closed(file: File, rows: list[list[str]], tail: bytes) -> None:
@@ -115,8 +137,9 @@ def parquet_batches(file: File, choose: Choose) -> Iterator[pa.RecordBatch]:
             known = unlike(file, table.schema_arrow.names)
             names = None if choose is None else choose(known)
             for batch in table.iter_batches(_parquet_rows(table.metadata), columns=names):
+                _check_strings(file, batch)
                 yield from _sliced(batch)
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # the last of a column's name
             detail = str(error).split("\n")[0][:200]
             raise InputError(
                 f"{file.name} is truncated or not a parquet file ({detail}); fetch or write it again."
@@ -128,6 +151,18 @@ def _parquet_rows(metadata: Any) -> int:
     groups = [metadata.row_group(position) for position in range(metadata.num_row_groups)]
     size = max((group.total_byte_size / max(group.num_rows, 1) for group in groups), default=1.0)
     return int(min(CHUNK_ROWS, max(1, CHUNK_BYTES // max(size, 1.0))))
+
+
+def _check_strings(file: File, batch: pa.RecordBatch) -> None:
+    """Refuse strings that are not UTF-8, which Arrow hands on unseen."""
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        try:
+            column.validate(full=True)
+        except pa.ArrowException as error:
+            raise InputError(
+                f"{file.name} is not UTF-8, or damaged, in column {name!r} ({error}); write its strings "
+                "as UTF-8."
+            ) from error
 
 
 def _sliced(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
