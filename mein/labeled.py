@@ -16,7 +16,7 @@ from mein.seeds import derive_seed
 
 @dataclass(frozen=True)
 class LabeledTexts:
-    """The labelled documents of a run, split, with label ids and weights."""
+    """The labelled documents of a run, split, with label ids and weights; those of train have the mean 1."""
 
     labels: Labels
     train_texts: list[str]
@@ -24,6 +24,16 @@ class LabeledTexts:
     train_weights: np.ndarray
     dev_texts: list[str]
     dev_ids: np.ndarray
+    dev_weights: np.ndarray
+    """What each counts for where something is chosen: its sample weight."""
+    class_weights: np.ndarray
+    """What each class counts for, beside that, where something is learned (Y,)."""
+
+    def lessons(self, part: str) -> tuple[np.ndarray, np.ndarray]:
+        """The label ids and the weights to learn from train, or from dev too, with."""
+        if part == "train":
+            return self.train_ids, self.train_weights
+        return self.dev_ids, (self.dev_weights * self.class_weights[self.dev_ids]).astype(np.float32)
 
     @property
     def digest(self) -> str:
@@ -31,6 +41,8 @@ class LabeledTexts:
         digest = hashlib.blake2b(digest_size=16)
         for array in (self.train_ids, self.train_weights, self.dev_ids):
             digest.update(array.tobytes())
+        if (self.dev_weights != 1.0).any():
+            digest.update(self.dev_weights.tobytes())
         digest.update(json.dumps([self.train_texts, self.dev_texts]).encode("utf-8"))
         return digest.hexdigest()
 
@@ -42,7 +54,7 @@ def read_labeled(config: Config, corpus: Corpus) -> LabeledTexts:
     labels = Labels.from_values(values, name, has_dev=corpus.dev is not None)
     ids = labels.encode(values, name)
     if corpus.dev is not None:
-        train_rows = np.arange(len(ids))
+        train_rows, dev_rows = np.arange(len(ids)), None
         dev_texts, dev_values = read_all(corpus.dev)
         dev_ids = labels.encode(dev_values, corpus.names.get("dev", "the dev documents"))
     else:
@@ -54,15 +66,28 @@ def read_labeled(config: Config, corpus: Corpus) -> LabeledTexts:
             f"No labels are left for choosing: {source} holds too few documents; "
             "add some, or raise dev_fraction."
         )
-    weights = np.ones(len(ids)) if corpus.sample_weight is None else corpus.sample_weight
-    weights = weights * _class_weights(config, ids[train_rows], len(labels.classes))[ids]
-    train_weights = weights[train_rows].astype(np.float32)
-    train_texts = [texts[i] for i in train_rows]
-    return LabeledTexts(labels, train_texts, ids[train_rows], train_weights, dev_texts, dev_ids)
+    weights = np.ones(len(ids)) if corpus.sample_weight is None else corpus.sample_weight.astype(np.float64)
+    weights = weights / weights[train_rows].mean()
+    class_weights = _class_weights(config, ids[train_rows], weights[train_rows], len(labels.classes))
+    return LabeledTexts(
+        labels=labels,
+        train_texts=[texts[i] for i in train_rows],
+        train_ids=ids[train_rows],
+        train_weights=(weights * class_weights[ids])[train_rows].astype(np.float32),
+        dev_texts=dev_texts,
+        dev_ids=dev_ids,
+        dev_weights=np.ones(len(dev_ids), np.float32)
+        if dev_rows is None
+        else weights[dev_rows].astype(np.float32),
+        class_weights=class_weights,
+    )
 
 
-def _class_weights(config: Config, train_ids: np.ndarray, classes: int) -> np.ndarray:
+def _class_weights(config: Config, train_ids: np.ndarray, weights: np.ndarray, classes: int) -> np.ndarray:
+    """What each class counts for (Y,); times the sample weights of train the mean is 1."""
     if config.class_weight is None:
         return np.ones(classes)
     counts = np.bincount(train_ids, minlength=classes)
-    return len(train_ids) / (classes * np.maximum(counts, 1))
+    found: np.ndarray = len(train_ids) / (classes * np.maximum(counts, 1))
+    found /= (weights * found[train_ids]).mean()
+    return found

@@ -1,6 +1,7 @@
 """Tensors on disk come back bit for bit, or are refused with one sentence; never half, never changed."""
 
 import json
+import os
 import resource
 import signal
 from pathlib import Path
@@ -13,7 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from mein.errors import RunError
-from mein.training.checkpoint import FORMAT_VERSION, load_tensors, save_tensors
+from mein.training.checkpoint import FORMAT_VERSION, load_facts, load_tensors, save_tensors
 
 TENSORS = {
     "weights": torch.arange(6.0).reshape(2, 3) / 7,
@@ -49,6 +50,26 @@ def test_tensors_and_facts_come_back_as_they_were(tmp_path: Path) -> None:
     tensors, facts = load_tensors(saved(tmp_path))
     assert facts == FACTS
     assert_same(tensors)
+
+
+def test_facts_come_back_without_the_tensors(tmp_path: Path) -> None:
+    path = saved(tmp_path)
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1  # of a tensor
+    path.write_bytes(content)
+    assert load_facts(path) == FACTS
+    with pytest.raises(RunError, match="damaged"):
+        load_tensors(path)
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o027])
+def test_a_file_is_as_readable_as_any_other(mask: int, tmp_path: Path) -> None:
+    before = os.umask(mask)
+    try:
+        (tmp_path / "plain").touch()
+        assert saved(tmp_path).stat().st_mode == (tmp_path / "plain").stat().st_mode
+    finally:
+        os.umask(before)
 
 
 def test_a_slice_and_a_parameter_are_saved_as_what_they_show(tmp_path: Path) -> None:

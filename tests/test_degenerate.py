@@ -11,8 +11,9 @@ from mein.evaluation.table import EXPERT, TFIDF
 from mein.experts.config import ExpertConfig
 from mein.experts.lstm import LSTMExpert
 from mein.imitators.reference import Imitators, ImitatorsConfig, average_windows
+from mein.loading import load_model
 from mein.mixture import Gates, MixtureConfig, mix, supervised_loss
-from mein.model import load_model, mixed_logits
+from mein.model import mixed_logits
 from mein.progress import Silence
 from mein.text.batches import pack_pieces
 from mein.text.ragged import ragged

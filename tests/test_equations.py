@@ -174,8 +174,10 @@ def test_equations_4_and_13_the_supervised_loss() -> None:
     labels, weights = torch.tensor([1, 0]), torch.tensor([1.0, 1.0], dtype=torch.double)
     losses = [-math.log(softmax(logits[r].tolist())[y]) for r, y in enumerate([1, 0])]
     assert supervised_loss(logits, labels, weights).item() == pytest.approx(sum(losses) / 2)
+    alone = supervised_loss(logits[:1], labels[:1], torch.tensor([0.25], dtype=torch.double))
+    assert alone.item() == pytest.approx(losses[0] / 4)  # a light document is light, whoever is beside it
     weighted = supervised_loss(logits, labels, torch.tensor([3.0, 1.0], dtype=torch.double))
-    assert weighted.item() == pytest.approx((3 * losses[0] + losses[1]) / 4)
+    assert weighted.item() == pytest.approx((3 * losses[0] + losses[1]) / 2)
 
 
 def test_equations_11_and_12_the_imitation_loss(imitators: Imitators) -> None:

@@ -11,6 +11,8 @@ import pytest
 
 from mein.errors import RunError
 from mein.files import atomic_path, is_temporary
+from mein.loading import load_model
+from mein.report.reading import read_finished
 from mein.training.folder import RunFolder
 
 IDENTITY: dict[str, Any] = {"config": {"seed": 1, "windows": (1, 2)}, "data": {"labeled": "a.csv"}}
@@ -136,6 +138,26 @@ def test_json_files_come_back_and_damage_is_told(folder: RunFolder) -> None:
         folder.read_json("x.json")
     with pytest.raises(RunError, match=r"is not a run of mein: y\.json is missing; give the folder that"):
         folder.read_json("y.json")
+
+
+def test_a_folder_of_several_seeds_names_one_of_them(tmp_path: Path) -> None:
+    for seed in (10, 9):
+        (tmp_path / f"five/seed-{seed}").mkdir(parents=True)
+        RunFolder(tmp_path / f"five/seed-{seed}").write_json("config.json", {})
+    sentence = r"five holds the runs of several seeds: give one of them, such as .*five/seed-9\.$"
+    for load in (load_model, read_finished):
+        with pytest.raises(RunError, match=sentence):
+            load(tmp_path / "five")
+
+
+@pytest.mark.parametrize("line", ['{"stage": "a"', "[]", '{"stbge": "a"}'])
+def test_damaged_metrics_are_told(folder: RunFolder, line: str) -> None:
+    folder.record("a", epoch=0)
+    with (folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
+        file.write(f"{line}\n")
+    for read in (folder.metrics, lambda: folder.metrics("a"), lambda: folder.rewind("a", 0)):
+        with pytest.raises(RunError, match=r"metrics\.jsonl is damaged \(.*\): restore it from a copy\.$"):
+            read()
 
 
 def test_metrics_are_lines_of_json_in_order(folder: RunFolder) -> None:

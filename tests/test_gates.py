@@ -70,11 +70,11 @@ def test_a_run_expects_its_temperature_near_the_tau_of_its_gates(
 ) -> None:
     expected = []
 
-    def watched(logits: np.ndarray, labels: np.ndarray, usual: float) -> float:
+    def watched(logits: np.ndarray, labels: np.ndarray, usual: float, weights: np.ndarray) -> float:
         expected.append(usual)
-        return fit_temperature(logits, labels, usual)
+        return fit_temperature(logits, labels, usual, weights)
 
-    monkeypatch.setattr(run, "fit_gates", lambda z, alpha, labels: (np.zeros(len(alpha)), 7.0))
+    monkeypatch.setattr(run, "fit_gates", lambda z, alpha, labels, weights: (np.zeros(len(alpha)), 7.0))
     monkeypatch.setattr(workspace, "fit_temperature", watched)
     train_and_judge(tiny.config(), tiny.corpus(), tmp_path / "run", Silence(), controls=())
     assert expected == [1.0, 1.0, 7.0]  # the expert's, the imitators' alone, the mixture's

@@ -25,6 +25,16 @@ def runtime_in(path: Path, checkpoint_seconds: float = 1e9) -> Runtime:
     return Runtime(RunFolder(path), Silence(), checkpoint_seconds)
 
 
+class Listening(Silence):
+    """Keeps what is said."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def say(self, line: str) -> None:
+        self.said.append(line)
+
+
 def as_it_is(rows: np.ndarray) -> np.ndarray:
     """A stage that has nothing to fetch."""
     return rows
@@ -220,20 +230,16 @@ def overflowing(
     path: Path, at: Sequence[int], clip: float | None = 5.0, device: str = "cpu"
 ) -> tuple[list[list[float]], list[str]]:
     """The weights before each of six steps and after them, some of which overflow; and what was said."""
-    w, seen, said = nn.Parameter(torch.zeros(2, device=device)), [], []
+    w, seen, listening = nn.Parameter(torch.zeros(2, device=device)), [], Listening()
 
     def loss(rows: np.ndarray, step: int) -> Tensor:
         seen.append(w.tolist())
         return Overflow.apply(w) if step in at else w.sum()  # type: ignore[no-untyped-call]
 
-    class Listening(Silence):
-        def say(self, line: str) -> None:
-            said.append(line)
-
     stage = Stage("toy", {"w": w}, 5, batches, as_it_is, loss, lambda: {"score": w.sum().item()})
     config = OptimizationConfig(epochs=2, learning_rate=1.0, decay=1.0, clip=clip)
-    train(stage, config, Runtime(RunFolder(path), Listening(), 1e9))
-    return [*seen, w.tolist()], [line for line in said if "finite" in line]
+    train(stage, config, Runtime(RunFolder(path), listening, 1e9))
+    return [*seen, w.tolist()], [line for line in listening.said if "finite" in line]
 
 
 def test_a_step_without_a_finite_gradient_is_left_out_and_told(tmp_path: Path) -> None:
@@ -325,7 +331,7 @@ def test_a_stage_that_stops_in_the_middle_goes_on_there(
 
 @pytest.mark.parametrize(("takes_last", "epoch"), [(True, 3), (False, 0)])
 def test_the_last_epoch_is_taken_where_a_stage_says_so(tmp_path: Path, takes_last: bool, epoch: int) -> None:
-    """What is measured gets worse and worse: the best is the start."""
+    """What is measured gets worse and worse: the best is the start, which is marked where it decides."""
     w = nn.Parameter(torch.zeros(1))
     stage = Stage(
         "toy",
@@ -337,9 +343,12 @@ def test_the_last_epoch_is_taken_where_a_stage_says_so(tmp_path: Path, takes_las
         lambda: {"score": w.sum().item()},
         takes_last=takes_last,
     )
-    outcome = train(stage, OptimizationConfig(epochs=3, patience=None), runtime_in(tmp_path / "whole", 1e9))
+    listening = Listening()
+    runtime = Runtime(RunFolder(tmp_path / "whole"), listening, 1e9)
+    outcome = train(stage, OptimizationConfig(epochs=3, patience=None), runtime)
     assert outcome.epoch == epoch
     assert (w.item() > 0) == takes_last
+    assert [line.endswith(" *") for line in listening.said] == [not takes_last, False, False, False]
 
 
 @pytest.fixture(autouse=True)

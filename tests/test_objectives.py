@@ -139,12 +139,12 @@ class Plainly:
         total = torch.zeros((), dtype=torch.double)
         for row, e in enumerate(self.embed(LABELED, "dropout")):
             nll = -torch.log_softmax(self.logits(e, alpha[:, row]), 0)[LABELS[row]]
-            total = total + WEIGHTS[row] / sum(WEIGHTS) * nll
+            total = total + WEIGHTS[row] / len(WEIGHTS) * nll
             if epsilon is not None:
                 (g,) = torch.autograd.grad(nll, e, retain_graph=True)
                 r = of_norm(g, epsilon)
                 pushed = -torch.log_softmax(self.logits(e + r, alpha[:, row]), 0)[LABELS[row]]
-                total = total + WEIGHTS[row] / sum(WEIGHTS) * pushed
+                total = total + WEIGHTS[row] / len(WEIGHTS) * pushed
         return total
 
     def virtual(self, neighbors: Tensor | None, p_is_constant: bool = True) -> Tensor:
@@ -364,7 +364,7 @@ def test_a_teacher_learns_its_temperature_by_hand() -> None:
     labelled = Labelled(batch, torch.zeros(0, 2, 2), torch.tensor([1, 1]), torch.tensor([1.0, 3.0]))
     objective_loss(teacher, torch.zeros(0), labelled, Objective(), Randomness(0, "s", 0)).backward()  # type: ignore[no-untyped-call]
     expected = 0.0
-    for weight, probs in zip((0.25, 0.75), said, strict=True):
+    for weight, probs in zip((0.5, 1.5), said, strict=True):
         z = [math.log(p) / 2 for p in probs]
         q = [math.exp(x) / sum(map(math.exp, z)) for x in z]
         expected -= weight * (q[0] * z[0] + (q[1] - 1.0) * z[1])
@@ -514,7 +514,16 @@ def test_documents_of_a_batch_are_of_like_length() -> None:
         words, _ = batches(step)
         assert np.diff(words.lengths).tolist() == [1, 1, 1]
         starts.add(int(words.lengths[0]))
-    assert len(starts) > 50
+    assert starts == set(range(1, 64, 4))
+
+
+@pytest.mark.parametrize(("documents", "batch"), [(100, 64), (200, 8), (90, 64)])
+def test_documents_of_every_length_are_drawn_equally_often(documents: int, batch: int) -> None:
+    batches, steps = batches_of([Shelf([list(range(1, documents + 1))])], batch), 3_000
+    times = np.bincount([row for step in range(steps) for row in numbers(*batches(step))])
+    share = batch / documents
+    deviation = np.sqrt(share * (1 - share) / steps)
+    assert np.abs(times / steps - share).max() < 5 * deviation
 
 
 @pytest.mark.parametrize("size", [1, 3, 5])

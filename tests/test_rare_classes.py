@@ -43,7 +43,7 @@ def test_one_document_is_refused_where_dev_is_split_off() -> None:
 
 
 def test_a_class_of_dev_that_training_lacks_is_still_refused() -> None:
-    with pytest.raises(InputError, match=r"dev.csv holds 'new' \(1 documents\), which training lacks"):
+    with pytest.raises(InputError, match=r"dev.csv holds 'new' \(1 document\), which training lacks"):
         read_labeled(tiny.config(), labeled(([*DEV[0], "x"], [*DEV[1], "new"])))
 
 

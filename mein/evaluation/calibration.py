@@ -11,6 +11,7 @@ from scipy.special import log_softmax
 MIN_TEMPERATURE = 0.05
 MAX_TEMPERATURE = 1_000.0
 BINS = 15
+GRID = 60
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,12 @@ def apply_temperature(logits: NDArray[np.floating], temperature: float) -> NDArr
     return log_probs
 
 
-def fit_temperature(logits: NDArray[np.floating], labels: NDArray[np.integer], usual: float = 1.0) -> float:
+def fit_temperature(
+    logits: NDArray[np.floating],
+    labels: NDArray[np.integer],
+    usual: float = 1.0,
+    weights: NDArray[np.floating] | None = None,
+) -> float:
     """The temperature T under which the labels of a dev set are most probable.
 
     Minimises  mean_n -log softmax(z_n / T)[y_n]  +  (log T - log usual)^2 / 2n  over T in [0.05, 1000].
@@ -47,17 +53,21 @@ def fit_temperature(logits: NDArray[np.floating], labels: NDArray[np.integer], u
     usual one.
 
     The labels are never less probable than at the usual T, which costs no prior and stays a candidate.
-    Without documents it is the answer. Sizes: logits (n, Y), labels (n,).
+    Without documents it is the answer. Sizes: logits (n, Y), labels (n,); weights (n,), where some
+    documents count for more than others: their sum is n then.
     """
-    n, start = len(labels), math.log(usual)
+    counts = np.ones(len(labels)) if weights is None else np.asarray(weights, np.float64)
+    n, start, rows = counts.sum(), math.log(usual), np.arange(len(labels))
     if n == 0:
         return usual
 
     def cost(log_T: float) -> float:
-        prior = (log_T - start) ** 2 / (2 * n)
-        return _mean_nll(apply_temperature(logits, math.exp(log_T)), labels) + prior
+        log_probs = apply_temperature(logits, math.exp(log_T))[rows, labels]
+        return float(-(counts @ log_probs) / n + (log_T - start) ** 2 / (2 * n))
 
-    bounds = (math.log(MIN_TEMPERATURE), math.log(MAX_TEMPERATURE))
+    grid = np.linspace(math.log(MIN_TEMPERATURE), math.log(MAX_TEMPERATURE), GRID)  # there may be two valleys
+    best = int(np.argmin([cost(log_T) for log_T in grid]))
+    bounds = (grid[max(best - 1, 0)], grid[min(best + 1, GRID - 1)])
     found = minimize_scalar(cost, bounds=bounds, method="bounded", options={"xatol": 1e-6})
     return math.exp(found.x) if found.fun < cost(start) else usual
 
@@ -94,7 +104,3 @@ def risk_coverage(log_probs: NDArray[np.float64], labels: NDArray[np.integer]) -
 def _confidence(log_probs: NDArray[np.float64]) -> NDArray[np.float64]:
     confidence: NDArray[np.float64] = np.exp(log_probs.max(axis=1))
     return confidence
-
-
-def _mean_nll(log_probs: NDArray[np.float64], labels: NDArray[np.integer]) -> float:
-    return float(-log_probs[np.arange(len(labels)), labels].mean())

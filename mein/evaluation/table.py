@@ -123,11 +123,11 @@ def render(rows: Sequence[Row], reference: str = MIXTURE, title: str | None = No
 
 def _cells(row: Row, *, is_best: bool) -> list[Text]:
     scores = row.scores
-    low, high = (_percent(bound, scores.documents) for bound in row.interval)
+    low, high = (percent(bound, scores.documents) for bound in row.interval)
     p_value = "" if row.p_value is None else _p_value(row.p_value)
     return [
         Text(row.name),
-        Text(_percent(scores.error, scores.documents), style="green" if is_best else ""),
+        Text(percent(scores.error, scores.documents), style="green" if is_best else ""),
         Text(f"{low}–{high}", style="dim"),
         Text(f"{scores.macro_f1:.3f}"),
         Text(f"{scores.log_loss:.3f}"),
@@ -147,7 +147,7 @@ def _gain(row: Row) -> float:
 
 def _versus(row: Row, reference: Row) -> str:
     """Such as: 14.2 % -> 9.8 % error (p = 0.0003, expert vs mixture)."""
-    before, after = (_percent(r.scores.error, r.scores.documents) for r in (row, reference))
+    before, after = (percent(r.scores.error, r.scores.documents) for r in (row, reference))
     assert row.p_value is not None, row.name
     p_value = _p_value(row.p_value)
     p_value = p_value.replace("<", "p < ") if "<" in p_value else f"p = {p_value}"
@@ -158,7 +158,7 @@ def _versus(row: Row, reference: Row) -> str:
 def _beside_teacher(rows: Sequence[Row], teacher: Row | None) -> str:
     """Whether a student errs less than its teacher, the run before; why, a table cannot tell."""
     if teacher is None or teacher.p_value is None:
-        error = _percent(rows[-1].scores.error, rows[-1].scores.documents)
+        error = percent(rows[-1].scores.error, rows[-1].scores.documents)
         return f"Nothing compares this student with its teacher here: {rows[-1].name}, {error} % error."
     verdict = "cannot be told from"
     if _is_measurable(teacher):
@@ -168,11 +168,11 @@ def _beside_teacher(rows: Sequence[Row], teacher: Row | None) -> str:
 
 def _without_comparison(rows: Sequence[Row]) -> str:
     row = rows[-1]
-    error = _percent(row.scores.error, row.scores.documents)
+    error = percent(row.scores.error, row.scores.documents)
     return f"Nothing tells whether unlabelled text helps here: {row.name} alone, {error} % error."
 
 
-def _percent(value: float, documents: int) -> str:
+def percent(value: float, documents: int) -> str:
     """One decimal, or two where there are enough documents for the second to mean something."""
     return f"{value:.1f}" if documents < 5_000 else f"{value:.2f}"
 

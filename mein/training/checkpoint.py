@@ -5,6 +5,8 @@ import hashlib
 import json
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,29 +29,53 @@ def save_tensors(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) 
     plain = {name: tensor.detach().to("cpu").contiguous() for name, tensor in tensors.items()}
     header = {"version": FORMAT_VERSION, "sha256": _digest(plain, facts), "facts": facts}
     with atomic_path(path) as temporary:
+        temporary.touch()
+        mode = temporary.stat().st_mode
         try:
             save_file(plain, temporary, metadata={"mein": json.dumps(header)})
         except SafetensorError as problem:  # it hides the system's error in its text
             raise _system_error(problem) from problem
+        with suppress(PermissionError):  # not every disk knows modes
+            temporary.chmod(mode)  # the library lets nobody but the owner read it
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read what `save_tensors` wrote; refuse what is damaged or newer than this version."""
+    with _opened(path) as file:
+        header = _header(path, file)
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    facts: dict[str, Any] = header["facts"]
+    if header.get("sha256") != _digest(tensors, facts):
+        raise _damaged(path)
+    return tensors, facts
+
+
+def load_facts(path: Path) -> dict[str, Any]:
+    """What stands beside the tensors, without reading them: they may be large."""
+    with _opened(path) as file:
+        facts: dict[str, Any] = _header(path, file)["facts"]
+        return facts
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
     try:
         with safe_open(path, framework="pt") as file:
-            header = json.loads((file.metadata() or {}).get("mein", "null"))
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            yield file
     except FileNotFoundError as problem:
         raise RunError(f"{path} is missing: this is not a finished run.") from problem
     except (SafetensorError, ValueError, OSError) as problem:
         raise _damaged(path) from problem
+
+
+def _header(path: Path, file: Any) -> dict[str, Any]:
+    header = json.loads((file.metadata() or {}).get("mein", "null"))
     if not isinstance(header, dict):
         raise _damaged(path)
     check_version(path, header.get("version"))
-    facts = header.get("facts")
-    if not isinstance(facts, dict) or header.get("sha256") != _digest(tensors, facts):
+    if not isinstance(header.get("facts"), dict):
         raise _damaged(path)
-    return tensors, facts
+    return header
 
 
 def check_version(path: Path, version: object) -> None:

@@ -23,8 +23,11 @@ class UnlabeledBatches:
         random = numpy_generator(self.seed, "unlabelled batch", step)
         store, shard = self.shards[random.choice(len(self.shards), p=self.sizes / self.sizes.sum())]
         words = store.words(shard)
-        candidates = random.permutation(len(words))[: CANDIDATES * self.documents]
+        batches = max(1, min(CANDIDATES, len(words) // self.documents))
+        candidates = random.permutation(len(words))[: batches * self.documents]
         candidates = candidates[np.argsort(words.lengths[candidates], kind="stable")]
-        start = int(random.integers(max(1, len(candidates) - self.documents + 1)))
+        start = (
+            int(random.integers(batches)) * self.documents
+        )  # one of them: all lengths as often as they are
         rows = candidates[start : start + self.documents]
         return concatenate([words.take(rows)]), concatenate([store.pieces(shard).take(rows)])

@@ -1,6 +1,7 @@
 """The run folder: its names, its owner, its metrics. Of several processes only the first writes into it."""
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -25,6 +26,14 @@ class RunFolder:
     def is_done(self) -> bool:
         """Whether the run came to its end."""
         return (self / "done").exists()
+
+    @contextmanager
+    def timed(self, step: str) -> Iterator[None]:
+        """Record how long a step took; once, also where a kill makes it end twice."""
+        started = time.monotonic()
+        yield
+        if not any(line["step"] == step for line in self.metrics("steps")):
+            self.record("steps", step=step, seconds=round(time.monotonic() - started, 3))
 
     @contextmanager
     def held(self, *, waits: bool = False) -> Iterator[None]:
@@ -94,6 +103,7 @@ class RunFolder:
             content = json.loads(path.read_text(encoding="utf-8"))
             version = content.pop("mein")
         except (FileNotFoundError, NotADirectoryError) as problem:
+            self._refuse_several()
             raise RunError(
                 f"{self.path} is not a run of mein: {name} is missing; give the folder that "
                 "`mein train --out` wrote."
@@ -108,6 +118,13 @@ class RunFolder:
         check_version(path, version)
         assert isinstance(content, dict)
         return content
+
+    def _refuse_several(self) -> None:
+        runs = runs_of_seeds(self.path)
+        if runs:
+            raise RunError(
+                f"{self.path} holds the runs of several seeds: give one of them, such as {runs[0]}."
+            )
 
     def record(self, stage: str, **measured: Any) -> None:
         """Append one line of measurements."""
@@ -131,8 +148,11 @@ class RunFolder:
         if not path.exists():
             return []
         lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
-        whole = [json.loads(line) for line in lines[:-1] if line]
-        return [line for line in whole if stage is None or line["stage"] == stage]
+        try:
+            whole = [json.loads(line) for line in lines[:-1] if line]
+            return [line for line in whole if stage in (None, line["stage"])]
+        except (ValueError, KeyError, TypeError) as problem:
+            raise RunError(f"{path} is damaged ({problem!r}): restore it from a copy.") from problem
 
     def rewind(self, stage: str, keep: int) -> None:
         """Forget what a stage recorded after its first `keep` lines, because it will happen again."""
@@ -144,6 +164,12 @@ class RunFolder:
             if line["stage"] != stage or seen <= keep:
                 kept.append(json.dumps(line, ensure_ascii=False) + "\n")
         write_atomically(self / "metrics.jsonl", "".join(kept).encode("utf-8"))
+
+
+def runs_of_seeds(path: Path) -> list[Path]:
+    """The run folders that a training over several seeds left in a folder, in the seeds' order."""
+    found = [run for run in path.glob("seed-*") if (run / "config.json").exists()]
+    return sorted(found, key=lambda run: (len(run.name), run.name))
 
 
 def _first_difference(

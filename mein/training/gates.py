@@ -10,22 +10,24 @@ LARGEST_WEIGHT = 100.0
 LARGEST_LOG_TAU = 5.0  # and the least is 0: an expert that errs nowhere on dev is not made surer still
 
 
-def fit_gates(logits: np.ndarray, alpha: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, float]:
+def fit_gates(
+    logits: np.ndarray, alpha: np.ndarray, labels: np.ndarray, weights: np.ndarray | None = None
+) -> tuple[np.ndarray, float]:
     """Gates g = tau w (I,) that minimise the log-loss of softmax(z / tau + sum_i w_i alpha_i), and tau.
 
-    logits (n, Y), alpha (I, n, Y), labels (n,). tau makes up for an over-confident expert; dividing all
-    of z + sum_i g_i alpha_i by it moves no decision, and calibration starts from it. A ridge holds w
-    where labels are few. Chosen against: gates that cannot be negative, one gate for all windows, a
-    class bias, a prior on tau (docs/log.md).
+    logits (n, Y), alpha (I, n, Y), labels (n,), weights of documents (n,), or none for 1 each. tau makes
+    up for an over-confident expert; dividing all of z + sum_i g_i alpha_i by it moves no decision, and
+    calibration starts from it. A ridge holds w where labels are few. Chosen against: gates that cannot
+    be negative, one gate for all windows, a class bias, a prior on tau (docs/log.md).
     """
     z, a = torch.from_numpy(logits).double(), torch.from_numpy(alpha).double()
-    y = torch.from_numpy(labels)
+    y, counts = torch.from_numpy(labels), torch.from_numpy(_counts(labels, weights))
 
     def objective(theta: np.ndarray) -> tuple[float, np.ndarray]:
         t = torch.from_numpy(theta).requires_grad_()
         log_tau, w = t[0], t[1:]
         mixed = z * (-log_tau).exp() + torch.einsum("i,iny->ny", w, a)
-        loss = functional.cross_entropy(mixed, y, reduction="sum") + RIDGE * (w**2).sum()
+        loss = (counts * functional.cross_entropy(mixed, y, reduction="none")).sum() + RIDGE * (w**2).sum()
         (gradient,) = torch.autograd.grad(loss, t)
         return loss.item(), gradient.numpy()
 
@@ -35,7 +37,13 @@ def fit_gates(logits: np.ndarray, alpha: np.ndarray, labels: np.ndarray) -> tupl
     return tau * found.x[1:], tau
 
 
-def held_back(logits: np.ndarray, alpha: np.ndarray, labels: np.ndarray, gates: np.ndarray) -> np.ndarray:
+def held_back(
+    logits: np.ndarray,
+    alpha: np.ndarray,
+    labels: np.ndarray,
+    gates: np.ndarray,
+    weights: np.ndarray | None = None,
+) -> np.ndarray:
     """The largest of g, g / 2, g / 4 .. with which the mixture is not worse than z alone, else 0.
 
     Gates are fitted by log-loss, which the calibrated mixture always lowers, but it is errors that
@@ -43,16 +51,18 @@ def held_back(logits: np.ndarray, alpha: np.ndarray, labels: np.ndarray, gates: 
     """
     for halvings in range(10):
         held: np.ndarray = gates * 0.5**halvings
-        if not is_worse(logits + np.einsum("i,iny->ny", held, alpha), logits, labels):
+        if not is_worse(logits + np.einsum("i,iny->ny", held, alpha), logits, labels, weights):
             return held
     return np.zeros_like(gates)
 
 
-def is_worse(logits: np.ndarray, before: np.ndarray, labels: np.ndarray) -> bool:
+def is_worse(
+    logits: np.ndarray, before: np.ndarray, labels: np.ndarray, weights: np.ndarray | None = None
+) -> bool:
     """Whether logits (n, Y) err more often than those before, and not by chance.
 
     Chance is one standard error: the root of how many documents one of them alone gets right. The
-    expert's own dev error flatters it, for its epoch was chosen there.
+    expert's own dev error flatters it, for its epoch was chosen there. A document counts as it weighs.
 
     >>> right, wrong = np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]])
     >>> before = np.repeat(right, 10, axis=0)
@@ -60,5 +70,11 @@ def is_worse(logits: np.ndarray, before: np.ndarray, labels: np.ndarray) -> bool
     [False, True]
     """
     is_right, was_right = logits.argmax(axis=1) == labels, before.argmax(axis=1) == labels
-    more = int(was_right.sum()) - int(is_right.sum())
-    return bool(more > np.sqrt((is_right != was_right).sum()))
+    counts = _counts(labels, weights)
+    more = counts @ was_right - counts @ is_right
+    return bool(more > np.sqrt(counts**2 @ (is_right != was_right)))
+
+
+def _counts(labels: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+    """What each document counts for (n,), float64."""
+    return np.ones(len(labels)) if weights is None else weights.astype(np.float64)

@@ -32,8 +32,7 @@ class Randomness:
 class Labelled:
     """A labelled batch: what the expert reads, alpha (I, B, Y), a constant, labels, weights (B,).
 
-    Labels are ids (B,), or probabilities (B, Y). Or a share of one, whose documents have `part` of the
-    whole batch's weight.
+    Labels are ids (B,), or probabilities (B, Y). Or a share of one, which is `part` of the whole batch.
     """
 
     batch: WordBatch
@@ -41,7 +40,7 @@ class Labelled:
     labels: Tensor
     weights: Tensor
     share: Share | None = None
-    part: Tensor | float = 1.0
+    part: float = 1.0
 
     def shared(self) -> "Labelled":
         """This process's share; itself where there is no other."""
@@ -49,10 +48,8 @@ class Labelled:
         if share is None:
             return self
         rows = to_device(share.rows, self.labels.device)
-        total = self.weights.sum().clamp_min(torch.finfo(self.weights.dtype).tiny)
-        part = self.weights[rows].sum() / total * float(share.counts)
         batch = taken(self.batch, rows)
-        return Labelled(batch, self.alpha[:, rows], self.labels[rows], self.weights[rows], share, part)
+        return Labelled(batch, self.alpha[:, rows], self.labels[rows], self.weights[rows], share, share.part)
 
     def loss(self, logits: Tensor) -> Tensor:
         """L_s of logits (B, Y); of a share, its part of the whole batch's."""

@@ -229,7 +229,7 @@ def _judge(
     facts = {"epoch": standing.epoch, "loss": loss, "seconds": round(seconds, 3), **told}
     runtime.folder.record(stage.name, **facts, **measured)
     shown = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in measured.items())
-    mark = " *" if standing.best_epoch == standing.epoch else ""
+    mark = " *" if standing.best_epoch == standing.epoch and not stage.takes_last else ""
     runtime.reporter.say(f"  {stage.name} epoch {standing.epoch}: {shown}{mark}")
     standing.lines += 1
     standing.batch, standing.documents = 0, 0

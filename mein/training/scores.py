@@ -11,11 +11,12 @@ from mein.text.store import EXPERT_COLUMN as EXPERT_COLUMN
 from mein.text.store import Store
 
 
-def supervised_scores(logits: Tensor, labels: np.ndarray) -> dict[str, float]:
-    """Error (in %) decides between epochs, log-loss breaks ties."""
-    y = torch.from_numpy(labels)
-    error = 100.0 * (logits.argmax(dim=1) != y).double().mean().item()
-    return {"dev_error": error, "dev_log_loss": functional.cross_entropy(logits.double(), y).item()}
+def supervised_scores(logits: Tensor, labels: np.ndarray, weights: np.ndarray) -> dict[str, float]:
+    """Error (in %) decides between epochs, log-loss breaks ties; a document counts as it weighs."""
+    y, share = torch.from_numpy(labels), torch.from_numpy(weights / weights.sum(dtype=np.float64)).double()
+    error = 100.0 * (share @ (logits.argmax(dim=1) != y).double()).item()
+    losses = functional.cross_entropy(logits.double(), y, reduction="none")
+    return {"dev_error": error, "dev_log_loss": (share @ losses).item()}
 
 
 @torch.no_grad()

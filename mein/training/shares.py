@@ -10,6 +10,7 @@ from mein import ranks
 from mein.experts.base import Expert
 from mein.imitators.reference import Imitators
 from mein.inference import expert_logits
+from mein.progress import SILENCE, Task
 from mein.text.ragged import Ragged
 
 MOST_UNEVEN = 1.25  # times its even share of a step's work that a group of windows may have
@@ -51,14 +52,14 @@ def share_of(costs: np.ndarray, number: int, processes: int) -> Share:
     return Share(rows, len(costs), True) if len(rows) else Share(np.zeros(1, np.int64), len(costs), False)
 
 
-def shared_logits(expert: Expert, words: Ragged) -> np.ndarray:
+def shared_logits(expert: Expert, words: Ragged, task: Task = SILENCE) -> np.ndarray:
     """`expert_logits`, each process some of the documents; the same on all."""
     share = own_share(words.lengths)
     if share is None:
-        return expert_logits(expert, words)
+        return expert_logits(expert, words, task)
     logits = np.zeros((len(words), expert.classes), np.float32)
     if share.counts:
-        logits[share.rows] = expert_logits(expert, words.take(share.rows))
+        logits[share.rows] = expert_logits(expert, words.take(share.rows), task)
     found = torch.from_numpy(logits).to(next(expert.parameters()).device)
     ranks.add_up(found)
     told: np.ndarray = found.cpu().numpy()

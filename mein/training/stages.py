@@ -218,7 +218,7 @@ def fine_tune(
     def score() -> dict[str, float]:
         z = torch.from_numpy(dev_part.logits(expert))
         logits = mix(z, torch.from_numpy(dev_part.alpha), gates().cpu())
-        return supervised_scores(logits, dev_part.labels)
+        return supervised_scores(logits, dev_part.labels, dev_part.weights)
 
     trained = {**_prefixed("expert", expert), **_prefixed("gates", gates)}
     if (min_gain := config.min_gain) is None:

@@ -1,0 +1,119 @@
+"""What a document weighs, it weighs everywhere: in training, in what is chosen on dev, in the lexicon."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose, assert_array_equal
+
+from mein.data.corpus import source_of_lists
+from mein.data.demo import demo_corpus
+from mein.data.memory import as_weights
+from mein.evaluation.calibration import fit_temperature
+from mein.labeled import read_labeled
+from mein.training.gates import fit_gates, held_back, is_worse
+from mein.training.scores import supervised_scores
+from tests import tiny
+
+RNG = np.random.default_rng(0)
+Z, ALPHA, Y = RNG.normal(size=(40, 3)), RNG.normal(size=(2, 40, 3)), RNG.integers(0, 3, 40)
+TWICE = np.r_[np.full(20, 2.0), np.ones(20)].astype(np.float32)
+REPEATED = np.r_[np.arange(20), np.arange(40)]
+
+
+def test_a_document_of_weight_2_counts_on_dev_as_if_it_were_there_twice() -> None:
+    z, alpha, y = Z[REPEATED], ALPHA[:, REPEATED], Y[REPEATED]
+    weighed, plain = fit_gates(Z, ALPHA, Y, TWICE), fit_gates(z, alpha, y)
+    assert_allclose(weighed[0], plain[0], rtol=1e-3)
+    assert weighed[1] == pytest.approx(plain[1], rel=1e-4)
+    assert fit_temperature(Z, Y, weights=TWICE) == pytest.approx(fit_temperature(z, y), rel=1e-4)
+    scores = supervised_scores(torch.from_numpy(Z), Y, TWICE)
+    assert scores == pytest.approx(supervised_scores(torch.from_numpy(z), y, np.ones(60)))
+    assert fit_gates(Z, ALPHA, Y, TWICE)[0].tolist() != fit_gates(Z, ALPHA, Y)[0].tolist()
+
+
+def test_light_documents_do_not_outvote_a_heavy_one() -> None:
+    labels, one_hot = np.zeros(10, dtype=int), np.eye(2)
+    before = one_hot[[0, 0, 0, 0, 0, 0, 0, 0, 0, 1]]
+    after = one_hot[[1, 1, 1, 1, 1, 0, 0, 0, 0, 0]]  # five become wrong, and the last one right
+    light = np.r_[np.full(5, 1e-6), np.ones(5)]
+    assert is_worse(after, before, labels)
+    assert not is_worse(after, before, labels, light)
+    one_wrong = one_hot[[1, 0, 0, 0, 0, 0, 0, 0, 0, 1]]
+    assert not is_worse(one_wrong, before, labels, np.full(10, 4.0))  # chance, on whatever scale
+    alpha, gates = 2 * (after - before)[None], np.array([1.0])
+    assert held_back(before, alpha, labels, gates).tolist() == [0.25]
+    assert held_back(before, alpha, labels, gates, light).tolist() == [1.0]
+
+
+def test_weights_have_the_mean_1_on_train_whatever_their_scale() -> None:
+    corpus = tiny.corpus()
+    weights = np.random.default_rng(1).uniform(0.5, 2.0, 80)
+    found = [
+        read_labeled(tiny.config(class_weight="balanced"), replace(corpus, sample_weight=scale * weights))
+        for scale in (1.0, 1e-3)
+    ]
+    for labeled in found:
+        assert labeled.train_weights.mean() == pytest.approx(1.0, rel=1e-6)
+        assert labeled.dev_weights.std() > 0.1
+        by_text = dict(zip(tiny.TEXTS.labeled_texts, weights, strict=True))
+        sample = np.array([by_text[text] for text in labeled.dev_texts])
+        assert_allclose(labeled.dev_weights / labeled.dev_weights[0], sample / sample[0], rtol=1e-5)
+        ids, lessons = labeled.lessons("dev")
+        assert_allclose(lessons, labeled.dev_weights * labeled.class_weights[ids], rtol=1e-6)
+    assert_allclose(found[0].train_weights, found[1].train_weights, rtol=1e-5)
+    assert_allclose(found[0].dev_weights, found[1].dev_weights, rtol=1e-5)
+
+
+def test_a_dev_document_weighs_for_a_lexicon_what_its_class_weighs_in_train() -> None:
+    labels = ["positive"] * 60 + ["negative"] * 20
+    documents = replace(tiny.corpus(), labeled=source_of_lists(tiny.TEXTS.labeled_texts, labels))
+    labeled = read_labeled(tiny.config(class_weight="balanced"), documents)
+    for y in (0, 1):
+        in_train = labeled.train_weights[labeled.train_ids == y]
+        in_dev = labeled.lessons("dev")[1][labeled.dev_ids == y]
+        assert len({*in_train.tolist(), *in_dev.tolist()}) == 1
+    assert_array_equal(labeled.dev_weights, 1.0)  # for choosing, classes are as frequent as they are
+
+
+def test_the_digest_tells_weights_of_dev_apart_and_is_as_it_was_without_any() -> None:
+    plain = read_labeled(tiny.config(), tiny.corpus())
+    other = replace(plain, dev_weights=plain.dev_weights * 2)
+    assert plain.digest != other.digest
+    assert plain.digest == replace(plain, dev_weights=np.ones(len(plain.dev_ids))).digest
+
+
+def test_wrong_labels_of_next_to_no_weight_do_no_harm(tmp_path: Path) -> None:
+    """Half of the labels are wrong, and weigh a millionth: as good as if they were not there."""
+    from mein import MeinClassifier
+
+    texts = demo_corpus(seed=5, labeled=300, unlabeled=300, test=400)
+    is_wrong = np.random.default_rng(0).random(300) < 0.5
+    other = {"positive": "negative", "negative": "positive"}
+    labels = [other[y] if wrong else y for y, wrong in zip(texts.labeled_labels, is_wrong, strict=True)]
+    settings = {**tiny.SETTINGS, "mixture.has_lexicon": True, "expert_training.epochs": 1}
+    del settings["runtime.device"]
+    model = MeinClassifier(preset="small", settings=settings, run_dir=tmp_path / "run", device="cpu")
+    model.fit(texts.labeled_texts, labels, np.where(is_wrong, 1e-6, 1.0), unlabeled=texts.unlabeled_texts)
+    error = np.mean(model.predict(texts.test_texts) != np.array(texts.test_labels))
+    assert error < 0.22  # 0.33 where dev took them in full
+
+
+def test_texts_without_a_label_have_no_say_in_the_scale() -> None:
+    assert as_weights([1, 2, 50], None, ["a", "b", None])[:2].tolist() == [0.5, 1.0]
+    assert as_weights(None, {"a": 0.01, "b": 0.02}, ["a", "b", None, -1])[:2].tolist() == [0.5, 1.0]
+
+
+@pytest.mark.parametrize(("margin", "documents", "usual"), [(0.1, 75, 20.0), (0.004, 150, 1.0)])
+def test_a_temperature_is_the_best_of_all_and_not_of_one_valley(
+    margin: float, documents: int, usual: float
+) -> None:
+    z, y = np.tile([0.0, margin], (documents, 1)), np.ones(documents, dtype=int)
+    found = fit_temperature(z, y, usual)
+
+    def cost(T: float) -> float:
+        return float(np.log1p(np.exp(-margin / T)) + np.log(T / usual) ** 2 / (2 * documents))
+
+    assert cost(found) <= min(cost(T) for T in np.geomspace(0.05, 1_000, 2_000)) + 1e-6
