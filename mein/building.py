@@ -20,6 +20,7 @@ from mein.experts.soft_labels import LEAST_PROBABILITY, TeacherExpert
 from mein.experts.transformer import LinearExpert
 from mein.hub import FrozenFeatures, HubTokenizer, fetch, load_transformer
 from mein.imitators.reference import Imitators
+from mein.processes import cores
 from mein.text.encoder import Encoder, Reader
 from mein.text.ragged import Ragged
 from mein.text.words import Words
@@ -84,6 +85,11 @@ class TeacherReader:
         """The name of its files; a function has none."""
         return "teacher" if self.config.expert.model is None else f"teacher {self.config.expert.model}"
 
+    @property
+    def is_slow(self) -> bool:
+        """Whether it is a function, which may do anything, and no table."""
+        return self.config.expert.model is None and not isinstance(self.teacher, TeacherTable)
+
     def __call__(self, texts: Sequence[str]) -> Ragged:
         """log p (Y numbers) of each text."""
         self.teacher = open_teacher(self.config, self.classes, self.teacher)
@@ -123,9 +129,10 @@ def open_reader(
     if not (folder / HUB).exists():
         assert settings.model is not None
         fetch(settings.model, folder / HUB, len(classes), settings.layers, settings.frozen_layers)
+    threads = config.runtime.workers or cores()
     if settings.kind == "frozen":
-        return FrozenFeatures(folder / HUB, config.words.max_length, device)
-    return HubTokenizer(folder / HUB, config.words.max_length)
+        return FrozenFeatures(folder / HUB, config.words.max_length, device, threads)
+    return HubTokenizer(folder / HUB, config.words.max_length, threads)
 
 
 def words_of_language_model(config: Config) -> Words | None:

@@ -79,6 +79,14 @@ def link_or_copy(source: Path, target: Path) -> None:
             shutil.copyfile(source, temporary)
 
 
+def cache_folder() -> Path:
+    """Where what was fetched is kept: $MEIN_CACHE, else mein in $XDG_CACHE_HOME, else in ~/.cache."""
+    own, shared = os.environ.get("MEIN_CACHE", ""), Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if own:
+        return Path(own).expanduser()
+    return (shared if shared.is_absolute() else Path.home() / ".cache") / "mein"
+
+
 def sha256_of(path: Path) -> str:
     """The checksum of a file's content."""
     with path.open("rb") as file:

@@ -14,6 +14,7 @@ from mein.files import link_or_copy
 from mein.label import refuse_other_classes
 from mein.labeled import LabeledTexts, read_labeled
 from mein.prepare import encode_labeled, held_out_count
+from mein.progress import Reporter
 from mein.ranks import first_goes_ahead
 from mein.run import identity_of
 from mein.steps import FinishedRun
@@ -27,7 +28,9 @@ FREE = ("imitators", "imitator_training", "mixture", "fine_tuning", "runtime")  
 Paths = Mapping[str, str | None]  # labeled, dev, test: where they lie now, or none for where they lay
 
 
-def begin(like: FinishedRun, store: Store, config: Config, corpus: Corpus, out: Path) -> None:
+def begin(
+    like: FinishedRun, store: Store, config: Config, corpus: Corpus, out: Path, reporter: Reporter
+) -> None:
     """Make `out` a run that stands where `like` stood before its imitators, with the store for its text.
 
     Some documents of the store are held out, to judge the imitators by; it goes on with `train_run`.
@@ -42,7 +45,7 @@ def begin(like: FinishedRun, store: Store, config: Config, corpus: Corpus, out: 
             link_or_copy(like.folder / name, folder / name)
         for path in filter(Path.is_file, (like.folder / HUB).rglob("*")):
             link_or_copy(path, folder.path / path.relative_to(like.folder.path))
-        encode_labeled(folder, like.encoder(), labeled)
+        encode_labeled(folder, like.encoder(), labeled, reporter)
         rows = drawn_from_few_shards(store, held_out_count(len(store)), config.seed)
         write_excerpt(folder / "encoded/held_out", store, rows)
         link_store(folder / "encoded/unlabeled", store, rows.tolist())

@@ -14,6 +14,7 @@ from mein.errors import ConfigError
 from mein.experts.base import Expert
 from mein.imitators.projected import Tabulated, projected_log_probs
 from mein.imitators.reference import Imitators, average_windows
+from mein.progress import SILENCE, Reporter, Task
 from mein.text.batches import PieceBatch, in_batches, pack_pieces, pad_words
 from mein.text.ragged import Ragged
 
@@ -54,11 +55,14 @@ def batch_tokens(device: torch.device) -> int:
     return GPU_BATCH_TOKENS if device.type == "cuda" else BATCH_TOKENS
 
 
-def expert_logits(expert: Expert, words: Ragged) -> np.ndarray:
-    """z (n, Y), float32, in the documents' order; documents of like length share a batch."""
+def expert_logits(expert: Expert, words: Ragged, task: Task = SILENCE) -> np.ndarray:
+    """z (n, Y), float32, in the documents' order; documents of like length share a batch.
+
+    A task hears of every batch.
+    """
     logits = np.zeros((len(words), expert.classes), dtype=np.float32)
-    for _ in reading(expert, words, logits):
-        pass
+    for documents in reading(expert, words, logits):
+        task.advance(documents)
     return logits
 
 
@@ -92,10 +96,14 @@ class LastWord:
     def __init__(
         self,
         words: Ragged,
-        ask: Callable[[Expert, Ragged], np.ndarray] = expert_logits,
+        part: str,
+        reporter: Reporter,
+        ask: Callable[[Expert, Ragged, Task], np.ndarray] = expert_logits,
         agreed: Callable[[bool], bool] = bool,
     ) -> None:
         self.words = words
+        self._part = part
+        self._reporter = reporter
         self._ask = ask
         self._agreed = agreed
         self._weights: dict[str, Tensor] | None = None
@@ -107,7 +115,8 @@ class LastWord:
         weights |= dict(expert.named_buffers())
         if self._agreed(self._weights is None or not _are_equal(weights, self._weights)):
             self._weights = None  # gives its memory back first
-            self._z = self._ask(expert, self.words)
+            with self._reporter.task(f"reading {self._part}", len(self.words)) as task:
+                self._z = self._ask(expert, self.words, task)
             self._weights = {name: value.clone() for name, value in weights.items()}
         return self._z
 

@@ -28,12 +28,15 @@ from mein.evaluation.table import (
 from mein.files import atomic_path
 from mein.inference import LastWord, choose_device
 from mein.judged import write_judged
+from mein.loading import load_variant
 from mein.mixture import random_alpha
-from mein.model import Model, load_variant
-from mein.progress import Reporter, Silence
+from mein.model import Encoded, Model
+from mein.prepare import counted
+from mein.progress import SILENCE, Reporter, Silence
 from mein.ranks import is_first
 from mein.run import CONTROLS, train_run
 from mein.student import has_its_teacher, load_teacher
+from mein.text.ragged import concatenate
 from mein.training.folder import RunFolder
 from mein.workspace import Run
 
@@ -61,10 +64,10 @@ def train_and_judge(
         if not is_first():
             return []
         part, texts, ids = _judged_part(run)
-        with run.timed("judging"):
+        with run.folder.timed("judging"):
             baseline = _baseline(run, texts, holds_dev=part == "dev") if has_baseline else {}
             baseline |= log_probs_of_teacher(folder, config, part, texts) if has_baseline else {}
-            systems = baseline | log_probs_of_all(folder, config, part, texts, teacher)
+            systems = baseline | log_probs_of_all(folder, config, part, texts, teacher, reporter)
         rows = compare(ids, systems, seed=config.seed)
         if not folder.is_done:
             _write_predictions(folder / "predictions.parquet", ids, systems)
@@ -78,7 +81,12 @@ def train_and_judge(
 
 
 def log_probs_of_all(
-    folder: RunFolder, config: Config, part: str, texts: Sequence[str], teacher: Teacher | None = None
+    folder: RunFolder,
+    config: Config,
+    part: str,
+    texts: Sequence[str],
+    teacher: Teacher | None = None,
+    reporter: Reporter = SILENCE,
 ) -> dict[str, np.ndarray]:
     """log p(y | X) (n, Y) of every network of a run, in the order of its table, on a part's texts."""
     device = choose_device(config.runtime.device)
@@ -87,24 +95,26 @@ def log_probs_of_all(
         return load_variant(folder, config, name, device, teacher, knows_dev=part != "dev")
 
     mixture = load("mixture")
-    documents = mixture.encode(texts)
+    documents = _encoded(mixture, part, texts, reporter)
     alpha = mixture.alpha(documents)
-    word, found = LastWord(documents.words), dict[str, np.ndarray]()
-
-    def log_probs(model: Model, alpha: np.ndarray) -> np.ndarray:
-        mixed = model.mixed(documents, alpha, word(model.expert))
-        return model.calibrated(documents, mixed, model.temperature)
-
+    word, found = LastWord(documents.words, part, reporter), dict[str, np.ndarray]()
     for name, title in VARIANTS.items():
         if (folder / f"{name}.safetensors").exists():
             model = load(name)
             seen = _noise(config, alpha, part) if name == "random" else alpha
-            found[title] = log_probs(model, seen)
+            found[title] = model.said(documents, seen, word(model.expert))
     if len(alpha):
-        together = alpha.astype(np.float64).sum(0)
-        found[IMITATORS_ALONE] = mixture.calibrated(documents, together, mixture.imitator_temperature)
-    found[MIXTURE if len(alpha) else EXPERT] = log_probs(mixture, alpha)
+        found[IMITATORS_ALONE] = mixture.said_by_imitators(documents, alpha)
+    found[MIXTURE if len(alpha) else EXPERT] = mixture.said(documents, alpha, word(mixture.expert))
     return found
+
+
+def _encoded(model: Model, part: str, texts: Sequence[str], reporter: Reporter) -> Encoded:
+    """A part's texts as numbers, some at a time: a frozen encoder may be slow."""
+    with reporter.task(f"encoding {part}", len(texts)) as task:
+        encoded = [model.encode(chunk) for chunk in counted([texts], task)]
+    words, pieces = (concatenate(getattr(one, name) for one in encoded) for name in ("words", "pieces"))
+    return Encoded(words, pieces, model.encoder.reader is None)
 
 
 def log_probs_of_teacher(
@@ -119,13 +129,10 @@ def log_probs_of_teacher(
 
 def _baseline(run: Run, texts: Sequence[str], holds_dev: bool) -> dict[str, np.ndarray]:
     """The baseline chooses nothing on dev, so it learns from the dev labels too, unless judged on them."""
-    labeled = run.labeled
-    train_texts, ids, weights = labeled.train_texts, labeled.train_ids, labeled.train_weights
-    if not holds_dev:
-        train_texts = train_texts + labeled.dev_texts
-        ids = np.concatenate([ids, labeled.dev_ids])
-        weights = np.concatenate([weights, np.ones(len(labeled.dev_ids), np.float32)])
-    return {TFIDF: tfidf_baseline(train_texts, ids, texts, run.classes, weights)}
+    lessons = [run.labeled.lessons(part) for part in (("train",) if holds_dev else ("train", "dev"))]
+    known = run.labeled.train_texts + ([] if holds_dev else run.labeled.dev_texts)
+    ids, weights = (np.concatenate(arrays) for arrays in zip(*lessons, strict=True))
+    return {TFIDF: tfidf_baseline(known, ids, texts, run.classes, weights)}
 
 
 def _judged_part(run: Run) -> tuple[str, list[str], np.ndarray]:

@@ -12,8 +12,9 @@ import numpy as np
 from mein.config import Config
 from mein.evaluation.table import EXPERT, MIXTURE
 from mein.inference import imitator_alpha
-from mein.text.marks import excerpt, marks_of
+from mein.text.marks import excerpt
 from mein.text.ragged import Ragged
+from mein.text.spans import spelled_pieces
 from mein.training.folder import RunFolder
 from mein.voices import Voices, load_voices, piece_scores, streams
 
@@ -179,6 +180,8 @@ def _read(voices: Voices, text: str, said: dict[str, int]) -> dict[str, Any]:
     pieces = voices.encoder.pieces_of([text[:LONGEST_READ]])
     alpha = imitator_alpha(voices.imitators, voices.encoder.pieces_of([text]), voices.classes)[:, 0]
     lead = voices.weights @ (alpha[:, a].astype(np.float64) - alpha[:, b])
-    spelled = voices.encoder.pieces.fragments(pieces.values.tolist())
-    shown, marks = excerpt(text, marks_of(text, spelled, piece_scores(voices, pieces, a, b)))
+    scores = piece_scores(voices, pieces, a, b).tolist()
+    places = spelled_pieces(voices.encoder, text[:LONGEST_READ])
+    marks = [[start, stop, round(s, 4)] for (_, start, stop), s in zip(places, scores, strict=True)]
+    shown, marks = excerpt(text, [mark for mark in marks if mark[0] < mark[1]])
     return {"imitators": round(float(lead), 4), "text": shown, "marks": marks}

@@ -9,7 +9,7 @@ from pathlib import Path
 from mein.errors import MeinError
 from mein.inference import choose_device
 from mein.label import write_label_file
-from mein.model import load_variant, read_config
+from mein.loading import load_variant, read_config
 from mein.processes import answer
 from mein.text.store import Store
 from mein.training.folder import RunFolder

@@ -6,7 +6,6 @@ import numpy as np
 import pyarrow as pa
 
 from mein.explain import Fragment, top_fragments
-from mein.inference import Evidence
 from mein.model import Encoded, Model
 
 FRAGMENTS = pa.list_(
@@ -17,17 +16,13 @@ FRAGMENTS = pa.list_(
 
 
 class Labeller:
-    """What `model.log_probs` says, or without the expert `model.imitator_log_probs`, and who moved it.
-
-    What imitators look pieces up in is made once, and not for every chunk.
-    """
+    """What `model.log_probs` says, or without the expert `model.imitator_log_probs`, and who moved it."""
 
     def __init__(self, model: Model, *, imitators_only: bool = False, fragments: int = 0) -> None:
         """`fragments`: how many to name for each document."""
         self.model = model
         self.imitators_only = imitators_only
         self.fragments = fragments
-        self.evidence = Evidence(model.imitators, len(model.labels.classes))
 
     def __call__(self, texts: list[str]) -> pa.Table:
         """`log_probs`, a list for each document, and `fragments` where they are wanted."""
@@ -35,7 +30,7 @@ class Labeller:
         values = pa.array(log_probs.reshape(-1))
         columns = {"log_probs": pa.FixedSizeListArray.from_arrays(values, log_probs.shape[1])}
         if self.fragments:
-            columns["fragments"] = self._fragments(log_probs, documents, alpha)
+            columns["fragments"] = self._fragments(texts, log_probs, documents, alpha)
         return pa.table(columns)
 
     def log_probs(self, texts: list[str]) -> np.ndarray:
@@ -43,25 +38,18 @@ class Labeller:
         return self._ask(texts)[0]
 
     def _ask(self, texts: list[str]) -> tuple[np.ndarray, Encoded, np.ndarray]:
-        model = self.model
-        if self.imitators_only:
-            pieces = model.encoder.pieces_of(texts)
-            documents = Encoded(pieces, pieces, reads_words=False)  # the expert is not asked
-            alpha = self.evidence.alpha(pieces)
-            logits, temperature = alpha.sum(0), model.imitator_temperature
-        else:
-            documents = model.encode(texts)
-            alpha = self.evidence.alpha(documents.pieces)
-            logits, temperature = model.mixed(documents, alpha), model.temperature
-        return model.calibrated(documents, logits, temperature), documents, alpha
+        documents = self.model.encode(texts, imitators_only=self.imitators_only)
+        alpha = self.model.alpha(documents)
+        say = self.model.said_by_imitators if self.imitators_only else self.model.said
+        return say(documents, alpha), documents, alpha
 
-    def _fragments(self, log_probs: np.ndarray, documents: Encoded, alpha: np.ndarray) -> pa.Array:
+    def _fragments(
+        self, texts: list[str], log_probs: np.ndarray, documents: Encoded, alpha: np.ndarray
+    ) -> pa.Array:
         weights = self._weights()
         if not len(weights):
             return pa.array([[]] * len(log_probs), FRAGMENTS)
-        found = top_fragments(
-            self.evidence, self.model, documents.pieces, alpha, log_probs, weights, self.fragments
-        )
+        found = top_fragments(self.model, texts, documents.pieces, alpha, log_probs, weights, self.fragments)
         best = log_probs.argmax(axis=1).tolist()
         rows = [[_plain(one, y) for one in row] for y, row in zip(best, found, strict=True)]
         return pa.array(rows, FRAGMENTS)

@@ -6,26 +6,26 @@ import weakref
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from mein.artefacts import SEALED, damaged, load_encoder, restore, save_encoder, seal, verify
-from mein.building import HUB, build_expert, build_imitators, open_reader
-from mein.config import Config, make_config
+from mein.artefacts import save_encoder, seal
+from mein.building import HUB, open_reader
+from mein.config import Config
 from mein.data.labels import Labels
-from mein.data.teacher import Teacher
-from mein.errors import ConfigError, RunError
+from mein.errors import RunError
 from mein.evaluation.calibration import apply_temperature
 from mein.experts.base import Expert
 from mein.imitators.reference import Imitators
-from mein.inference import choose_device, device_of, expert_logits, imitator_alpha
-from mein.lexicon import LEXICON, LEXICON_OF_TRAIN, SPEAKS_IN, Lexicon, load_lexicon
+from mein.inference import Evidence, device_of, expert_logits
+from mein.lexicon import LEXICON, Lexicon
 from mein.text.encoder import Encoder
 from mein.text.ragged import Ragged
-from mein.training.checkpoint import load_tensors, save_tensors
+from mein.training.checkpoint import save_tensors
 from mein.training.folder import RunFolder
 
 
@@ -62,25 +62,38 @@ class Model:
     """Where a transformer's or encoder's own files lie, in a folder of that name."""
     lexicon: Lexicon | None = None
 
-    def encode(self, texts: Sequence[str]) -> Encoded:
-        """The texts as numbers."""
-        return Encoded(*self.encoder.encode_ragged(texts), self.encoder.reader is None)
+    @cached_property
+    def evidence(self) -> Evidence:
+        """What the imitators say; what they look pieces up in is made once."""
+        return Evidence(self.imitators, len(self.labels.classes))
+
+    def encode(self, texts: Sequence[str], *, imitators_only: bool = False) -> Encoded:
+        """The texts as numbers; where the expert is not asked, the imitators' alone."""
+        if not imitators_only:
+            return Encoded(*self.encoder.encode_ragged(texts), self.encoder.reader is None)
+        pieces = self.encoder.pieces_of(texts)
+        return Encoded(pieces, pieces, reads_words=False)
 
     def log_probs(self, texts: Sequence[str]) -> np.ndarray:
         """log p(y | X) (n, Y), float64. A text that says nothing gets the classes' training shares."""
         documents = self.encode(texts)
-        return self.calibrated(documents, self.mixed(documents, self.alpha(documents)), self.temperature)
-
-    def mixed(self, documents: Encoded, alpha: np.ndarray, z: np.ndarray | None = None) -> np.ndarray:
-        """z' (n, Y), float64, with alpha (I, n, Y), and z (n, Y) where the expert was asked before."""
-        mixed = mixed_logits(self.expert_logits(documents) if z is None else z, alpha, self.gates)
-        return mixed if self.lexicon is None else mixed + self.lexicon.logits(documents.pieces)
+        return self.said(documents, self.alpha(documents))
 
     def imitator_log_probs(self, texts: Sequence[str]) -> np.ndarray:
         """log p(y | X) (n, Y) of the imitators alone: faster, a little weaker."""
-        pieces = self.encoder.pieces_of(texts)
-        documents = Encoded(pieces, pieces, reads_words=False)  # the expert is not asked
-        return self.calibrated(documents, self.alpha(documents).sum(0), self.imitator_temperature)
+        documents = self.encode(texts, imitators_only=True)
+        return self.said_by_imitators(documents, self.alpha(documents))
+
+    def said(self, documents: Encoded, alpha: np.ndarray, z: np.ndarray | None = None) -> np.ndarray:
+        """log p(y | X) (n, Y) with alpha (I, n, Y), and z (n, Y) where the expert was asked before."""
+        mixed = mixed_logits(self.expert_logits(documents) if z is None else z, alpha, self.gates)
+        if self.lexicon is not None:
+            mixed = mixed + self.lexicon.logits(documents.pieces)
+        return self.calibrated(documents, mixed, self.temperature)
+
+    def said_by_imitators(self, documents: Encoded, alpha: np.ndarray) -> np.ndarray:
+        """log p(y | X) (n, Y) of the imitators alone, with their alpha (I, n, Y)."""
+        return self.calibrated(documents, alpha.astype(np.float64).sum(0), self.imitator_temperature)
 
     def expert_logits(self, documents: Encoded) -> np.ndarray:
         """z (n, Y)."""
@@ -88,7 +101,7 @@ class Model:
 
     def alpha(self, documents: Encoded) -> np.ndarray:
         """alpha (I, n, Y)."""
-        return imitator_alpha(self.imitators, documents.pieces, len(self.labels.classes))
+        return self.evidence.alpha(documents.pieces)
 
     def calibrated(self, documents: Encoded, logits: np.ndarray, temperature: float) -> np.ndarray:
         """log p(y | X) (n, Y) from logits (n, Y); the prior where a document says nothing."""
@@ -100,6 +113,7 @@ class Model:
         """Move the networks, also the one that a frozen encoder reads with, to a device."""
         self.expert.to(device)
         self.imitators.to(device)
+        vars(self).pop("evidence", None)  # its tables lie where the imitators lay
         if self.hub is not None:
             classes = self.labels.classes
             self.encoder.reader = open_reader(self.config, RunFolder(self.hub.parent), classes, device)
@@ -119,6 +133,7 @@ class Model:
         """
         networks = {"expert": deepcopy(self.expert).cpu(), "imitators": deepcopy(self.imitators).cpu()}
         state = {**vars(self), **networks}
+        state.pop("evidence", None)
         if self.hub is not None:
             encoder = self.encoder
             state["encoder"] = Encoder(encoder.words_config, encoder.words, encoder.pieces)
@@ -166,80 +181,6 @@ def _unpack(files: dict[str, bytes], folder: Path) -> None:
     for name, content in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
-
-
-def load_model(path: Path, device: str = "auto", teacher: Teacher | None = None) -> Model:
-    """The classifier that a finished run left in its folder; a function that taught it must come along."""
-    folder = RunFolder(path)
-    config = read_config(folder)
-    if not folder.is_done:
-        raise RunError(f"The run in {path} is not finished: continue it with `mein train --resume`.")
-    verify(folder, "done", SEALED)
-    return load_variant(folder, config, "mixture", choose_device(device), teacher)
-
-
-def read_config(folder: RunFolder) -> Config:
-    """The configuration of a run."""
-    if not folder.path.is_dir():
-        raise RunError(f"There is no run folder {folder.path}: give the one that `mein train --out` wrote.")
-    content = folder.read_json("config.json")
-    try:
-        return make_config(content["config"])
-    except (KeyError, TypeError, ValueError, ConfigError) as problem:
-        raise RunError(
-            f"{folder / 'config.json'} is damaged or of another version of mein ({problem}): "
-            "restore it from a copy, or use that version."
-        ) from problem
-
-
-def load_variant(
-    folder: RunFolder,
-    config: Config,
-    name: str,
-    device: torch.device,
-    teacher: Teacher | None = None,
-    *,
-    knows_dev: bool = True,
-) -> Model:
-    """The mixture, or what it is compared with; its lexicon knows dev's labels too, unless it must not."""
-    labels, prior = read_labels(folder)
-    reader = open_reader(config, folder, labels.classes, device, teacher)
-    encoder = load_encoder(config, folder, reader)
-    is_taught = any(key.startswith("outputs.") for key in load_tensors(folder / "imitators.safetensors")[0])
-    with torch.random.fork_rng(devices=[]):  # initial weights are drawn, and then replaced
-        expert = build_expert(config, folder, encoder, len(labels.classes))
-        imitators = build_imitators(config, encoder.pieces.size, len(labels.classes), is_taught)
-    facts = restore(folder, name, expert)
-    imitator_facts = restore(folder, "imitators", imitators)
-    gates, lexicon = np.array(facts["gates"]), None
-    if name in SPEAKS_IN and is_taught and config.mixture.hears_lexicon:
-        lexicon = load_lexicon(folder / (LEXICON if knows_dev else LEXICON_OF_TRAIN)).with_gate(gates[-1])
-        gates = gates[:-1]
-    return Model(
-        config=config,
-        labels=labels,
-        prior=prior,
-        encoder=encoder,
-        expert=expert.to(device),
-        imitators=imitators.to(device),
-        gates=gates,
-        temperature=facts["temperature"],
-        imitator_temperature=imitator_facts["temperature"],
-        hub=folder / HUB if (folder / HUB).exists() else None,
-        lexicon=lexicon,
-    )
-
-
-def read_labels(folder: RunFolder) -> tuple[Labels, np.ndarray]:
-    """The classes and the share of each in training (Y,)."""
-    content = folder.read_json("labels.json")
-    try:
-        labels, prior = Labels(tuple(content["classes"])), np.array(content["prior"], np.float64)
-    except (KeyError, TypeError, ValueError) as problem:
-        raise damaged(folder / "labels.json") from problem
-    if prior.shape != (len(labels.classes),):
-        raise damaged(folder / "labels.json")
-    return labels, prior
 
 
 def mixed_logits(z: np.ndarray, alpha: np.ndarray, gates: np.ndarray) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
+from typing import Any
 
 import numpy as np
 
@@ -10,19 +11,21 @@ from mein.building import words_of_language_model
 from mein.config import Config
 from mein.data.corpus import Corpus, Source, in_chunks
 from mein.data.known import KnownTexts
+from mein.data.labels import in_number
 from mein.data.teacher import Teacher, TeacherTable
 from mein.errors import InputError, RunError
 from mein.labeled import LabeledTexts
 from mein.processes import cores
-from mein.progress import Reporter
+from mein.progress import Reporter, Task
 from mein.seeds import numpy_generator
 from mein.text.encoder import Encoder, Reader, learn_vocabularies
 from mein.text.store import Store
 from mein.text.writing import Spread, write_store
 from mein.training.folder import RunFolder
-from mein.unlabeled import Chosen, UnlabeledTexts, empty_texts, known_texts
+from mein.unlabeled import Chosen, UnlabeledTexts, digest_of_texts, empty_texts, known_texts
 
 SHARD_DOCUMENTS, SHARD_CHARACTERS = 10_000, 64_000_000  # whichever is reached first
+SLOW_SHARD_DOCUMENTS = 1_000  # about a minute of a small language model on one core, which a kill may lose
 HELD_OUT_DOCUMENTS = 2_000  # unlabelled documents on which stage 2 is judged, a tenth at most, but one
 
 
@@ -39,7 +42,7 @@ def prepare(
 
     Returns how many documents each part holds, and how many are empty or in the test set as well.
     """
-    _remember_labels(labeled, folder)
+    _refuse_other_documents(labeled, corpus, folder)
     if (folder / "prepared.json").exists():
         return folder.read_json("prepared.json")
     test = known_texts(corpus.test)
@@ -47,7 +50,7 @@ def prepare(
     read = (labeled.train_texts, labeled.dev_texts, unlabeled)
     encoder, seen = _vocabularies(config, *read, folder, reporter, reader)
     counts = {"train": len(labeled.train_texts), "dev": len(labeled.dev_texts)}
-    encode_labeled(folder, encoder, labeled)
+    encode_labeled(folder, encoder, labeled, reporter)
     counts["silent"] = _refuse_silence(config, folder) if reader is None else 0
     if seen["unlabeled"]:
         documents = seen["unlabeled"]
@@ -63,16 +66,30 @@ def prepare(
     return counts
 
 
-def encode_labeled(folder: RunFolder, encoder: Encoder, labeled: LabeledTexts) -> None:
-    """Train and dev, each a store of a single shard."""
+def encode_labeled(folder: RunFolder, encoder: Encoder, labeled: LabeledTexts, reporter: Reporter) -> None:
+    """Train and dev, each a store, of a single shard where that is quick."""
     for part, texts in (("train", labeled.train_texts), ("dev", labeled.dev_texts)):
-        path = folder / f"encoded/{part}"
-        write_store(path, encoder, in_chunks(texts), shard_documents=max(1, len(texts)), workers=1)
+        with reporter.task(f"encoding {part}", len(texts)) as task:
+            path, documents = folder / f"encoded/{part}", shard_documents(encoder, max(1, len(texts)))
+            write_store(path, encoder, counted([texts], task), shard_documents=documents, workers=1)
+
+
+def shard_documents(encoder: Encoder, usual: int) -> int:
+    """How many documents make a shard: few where a reader is slow."""
+    is_slow = encoder.reader is not None and encoder.reader.is_slow
+    return SLOW_SHARD_DOCUMENTS if is_slow else usual
+
+
+def counted(chunks: Iterable[Sequence[str]], task: Task) -> Iterator[Sequence[str]]:
+    """The same documents, some at a time; a task hears of them once the next are wanted."""
+    for texts in chain.from_iterable(map(in_chunks, chunks)):
+        yield texts
+        task.advance(len(texts))
 
 
 def _refuse_silence(config: Config, folder: RunFolder) -> int:
     """How many training documents are nothing but their end to the expert; refuse where most are."""
-    lengths = Store.open(folder / "encoded/train").words(0).lengths
+    lengths = Store.open(folder / "encoded/train").words().lengths
     silent = int((lengths <= 1).sum())
     if config.expert.language_model is not None and silent > len(lengths) / 2:
         raise InputError(
@@ -94,30 +111,38 @@ def refuse_unknown_texts(teacher: Teacher, labeled: LabeledTexts, corpus: Corpus
 
 def remarks(counts: dict[str, int]) -> list[str]:
     """What a user should know about the documents before believing a result."""
+    leaked = " {documents} {are} also in the test set: "
     sentences = {
-        "silent": "{} training documents hold no word that the expert knows.",
-        "empty": "{} documents are empty: they are kept, and get each class's share in training.",
-        "removed": "{} unlabelled documents are also in the test set: they are left out.",
-        "unlabeled_in_test": "{} unlabelled documents are also in the test set: they are kept, as asked.",
-        "train_in_test": "{} training documents are also in the test set: its error will look too good.",
-        "dev_in_test": "{} dev documents are also in the test set: its error will look too good.",
+        "silent": "{n} training {documents} {hold} no word that the expert knows.",
+        "empty": "{n} {documents} {are} empty: {they} {are} kept, and {get} each class's share in training.",
+        "removed": "{n} unlabelled" + leaked + "{they} {are} left out.",
+        "unlabeled_in_test": "{n} unlabelled" + leaked + "{they} {are} kept, as asked.",
+        "train_in_test": "{n} training" + leaked + "its error will look too good.",
+        "dev_in_test": "{n} dev" + leaked + "its error will look too good.",
     }
-    return [text.format(f"{counts[name]:,}") for name, text in sentences.items() if counts[name]]
+    return [in_number(text, counts[name]) for name, text in sentences.items() if counts[name]]
 
 
-def _remember_labels(labeled: LabeledTexts, folder: RunFolder) -> None:
-    """Write labels.json; where it is there, refuse labelled documents that are not those of its run."""
+def _refuse_other_documents(labeled: LabeledTexts, corpus: Corpus, folder: RunFolder) -> None:
+    """Write labels.json and test.json; where they are there, the documents must be those of their run."""
     prior = np.bincount(labeled.train_ids, minlength=len(labeled.labels.classes))
     content = {
         "classes": list(labeled.labels.classes),
         "prior": (prior / prior.sum()).tolist(),
         "documents": labeled.digest,
     }
-    if not (folder / "labels.json").exists():
-        folder.write_json("labels.json", content)
-    elif folder.read_json("labels.json") != content:
+    _remember(folder, "labels.json", content, "labelled")
+    began_without = (folder / "prepared.json").exists() and not (folder / "test.json").exists()
+    if corpus.test is not None and not began_without:  # an older version's run, or one on another's text
+        _remember(folder, "test.json", {"documents": digest_of_texts(corpus.test)}, "test")
+
+
+def _remember(folder: RunFolder, name: str, content: dict[str, Any], which: str) -> None:
+    if not (folder / name).exists():
+        folder.write_json(name, content)
+    elif folder.read_json(name) != content:
         raise RunError(
-            f"The labelled documents are not those that the run in {folder.path} began with: "
+            f"The {which} documents are not those that the run in {folder.path} began with: "
             "restore them, or choose another --out."
         )
 
@@ -178,27 +203,37 @@ def _encode_unlabeled(
     held_out = held_out_rows(documents, config.seed)
     workers = config.runtime.workers or cores()
 
-    def counted(chunks: Iterable[list[str]]) -> Iterator[list[str]]:
-        for chunk in chunks:
-            task.advance(len(chunk))
-            yield chunk
-
     counts = {}
     with reporter.task("encoding", documents) as task:
         for part in ("held_out", "unlabeled"):
-            chosen = Chosen(unlabeled, held_out, part == "held_out")
+            chosen = Chosen(_same_number(unlabeled, documents, folder), held_out, part == "held_out")
             counts[part] = len(
                 write_store(
                     folder / f"encoded/{part}",
                     encoder,
-                    counted(chosen),
-                    shard_documents=SHARD_DOCUMENTS,
+                    counted(chosen, task),
+                    shard_documents=shard_documents(encoder, SHARD_DOCUMENTS),
                     shard_characters=SHARD_CHARACTERS,
                     workers=workers,
                     spread=spread,
                 )
             )
     return counts
+
+
+def _same_number(
+    chunks: Iterable[Sequence[str]], documents: int, folder: RunFolder
+) -> Iterator[Sequence[str]]:
+    """The unlabelled documents, which must be as many as the vocabularies were learned from."""
+    seen = 0
+    for chunk in chunks:
+        seen += len(chunk)
+        yield chunk
+    if seen != documents:  # told before the store is finished, so that the restored text can go on
+        raise RunError(
+            f"The unlabelled text is not what the run in {folder.path} began with: its number of "
+            f"documents is {seen:,}, not {documents:,}; restore it, or choose another --out."
+        )
 
 
 def held_out_rows(documents: int, seed: int) -> np.ndarray:

@@ -19,7 +19,7 @@ from mein.seeds import derive_seed, numpy_generator
 from mein.text.ragged import Ragged
 from mein.text.store import Store
 from mein.text.words import Words
-from mein.training.checkpoint import load_tensors, save_tensors
+from mein.training.checkpoint import load_facts, save_tensors
 from mein.training.folder import RunFolder
 from mein.training.loop import Runtime
 from mein.training.pretraining import STAGE, Text, perplexity, train_language_model
@@ -49,7 +49,7 @@ def pretrain(
         if ranks.is_first() and not folder.is_done:
             folder.write_json("labels.json", {"classes": [], "prior": []})
             seal(folder)
-        return float(load_tensors(folder / f"{STAGE}.safetensors")[1]["perplexity"])
+        return float(load_facts(folder / f"{STAGE}.safetensors")["perplexity"])
 
 
 def language_model(

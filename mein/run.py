@@ -130,7 +130,7 @@ def learned_expert(run: Run) -> Expert:
             run.runtime.reporter.say("Stage 1: the expert learns from the labels (*: the best epoch so far)")
             objective = objective_of(run, expert, None, "expert")
             settings = (stage_1(run.config), objective, run.runtime, run.config.seed)
-            with run.timed("expert"):
+            with run.folder.timed("expert"):
                 train_expert(expert, train_part, dev_part, *settings)
         z = run.dev_word(expert)
         save_tensors(path, expert.state_dict(), facts(run, z))
@@ -144,9 +144,9 @@ def _start_from_language_model(run: Run, expert: Expert) -> None:
         texts: list[Text] = [run.store(part) for part in ("train", "unlabeled")]
         held_out: Text = run.store("held_out")
     else:
-        learned_from, held_out = held_apart(run.store("train").words(0), run.config.seed)
+        learned_from, held_out = held_apart(run.store("train").words(), run.config.seed)
         texts = [learned_from]
-    with run.timed("language_model"):
+    with run.folder.timed("language_model"):
         words = run.encoder.words
         expert.take_over(language_model(run.config, words, texts, held_out, run.runtime, run.device))
 
@@ -171,14 +171,14 @@ def _teach(run: Run, expert: Expert, imitators: Imitators) -> None:
     run.runtime.reporter.say("Stage 2: the imitators learn what the expert says")
     unlabeled, held_out = (run.store(part) for part in UNLABELED_PARTS)
     settings, labeled = run.config.imitator_training, None
-    with run.timed("labelling"):
+    with run.folder.timed("labelling"):
         by = sha256_of(run.folder / "expert.safetensors")
         classes = run.labeled.labels.classes
         label_documents(expert, [unlabeled, held_out], classes, by, run.runtime.reporter)
         if settings.reads_labeled and unlabeled.labelled_by == {by}:  # another teacher has no word on it
             labeled = run.store("train")
             label_documents(expert, [labeled], classes, by, run.runtime.reporter)
-    with run.timed("imitators"):
+    with run.folder.timed("imitators"):
         train_imitators(imitators, unlabeled, held_out, settings, run.runtime, run.config.seed, labeled)
     if run.config.mixture.centers_evidence:
         center_evidence(imitators, held_out)
@@ -196,7 +196,7 @@ def tune_mixture_and_controls(run: Run, imitators: Imitators, controls: Sequence
             expert = _settled(run, _new_expert(run), "expert")
             gates, tau = np.zeros(0), 1.0
             if run.is_taught:
-                with run.timed(name):
+                with run.folder.timed(name):
                     gates, tau = _tune(run, expert, imitators, name)
             z = run.dev_word(expert)
             logits = mixed_logits(z, evidence(run, imitators, name, "dev"), gates)
@@ -212,8 +212,9 @@ def _tune(run: Run, expert: Expert, imitators: Imitators, name: str) -> tuple[np
     z = run.dev_word(expert)
     gates, tau = Gates(run.config.mixture, len(dev_part.alpha)), 1.0
     if gates.kind == "free" and len(dev_part.alpha):
-        fitted, tau = fit_gates(z, dev_part.alpha, dev_part.labels)
-        kept = held_back(z, dev_part.alpha, dev_part.labels, fitted)
+        dev, weights = (z, dev_part.alpha, dev_part.labels), dev_part.weights
+        fitted, tau = fit_gates(*dev, weights)
+        kept = held_back(*dev, fitted, weights)
         gates.set(kept)
         tau = tau if np.array_equal(kept, fitted) else 1.0
     fine_tune(
@@ -230,7 +231,7 @@ def _tune(run: Run, expert: Expert, imitators: Imitators, name: str) -> tuple[np
     values: np.ndarray = gates().detach().cpu().double().numpy()
     if gates.kind == "free":
         mixed = mixed_logits(run.dev_word(expert), dev_part.alpha, values)
-        if ranks.agreed({"worse": is_worse(mixed, z, dev_part.labels)})["worse"]:
+        if ranks.agreed({"worse": is_worse(mixed, z, dev_part.labels, dev_part.weights)})["worse"]:
             _settled(run, expert, "expert")
             return np.zeros_like(values), 1.0
     return values, tau

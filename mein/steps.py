@@ -22,13 +22,13 @@ from mein.errors import RunError
 from mein.files import sha256_of
 from mein.inference import choose_device
 from mein.label import Labelling, label_here, label_in_processes, label_store
-from mein.model import load_variant, read_config, read_labels
-from mein.prepare import SHARD_CHARACTERS, SHARD_DOCUMENTS
+from mein.loading import load_variant, read_config, read_labels
+from mein.prepare import SHARD_CHARACTERS, SHARD_DOCUMENTS, counted, shard_documents
 from mein.processes import cores
 from mein.progress import Reporter
 from mein.ranks import barrier, is_first, rank, world
 from mein.text.encoder import Encoder
-from mein.text.quarantine import quarantine
+from mein.text.quarantine import drop_damaged_labels, quarantine
 from mein.text.store import Store
 from mein.text.writing import Spread, write_store
 from mein.training.folder import RunFolder
@@ -96,17 +96,13 @@ def encode(
     """
     stream = UnlabeledTexts(like.config, texts, known_texts(test))
 
-    def counted() -> Iterator[list[str]]:
-        for chunk in stream:
-            task.advance(len(chunk))
-            yield chunk
-
+    encoder = like.encoder(teacher)
     with reporter.task("encoding", None) as task:
         store = write_store(
             at,
-            like.encoder(teacher),
-            counted(),
-            shard_documents=SHARD_DOCUMENTS,
+            encoder,
+            counted(stream, task),
+            shard_documents=shard_documents(encoder, SHARD_DOCUMENTS),
             shard_characters=SHARD_CHARACTERS,
             workers=cores() if workers is None else workers,
             facts={"text": list(names)},
@@ -139,6 +135,7 @@ def label(
         store = without_damage(by, store, reporter) if sets_aside else store
         path = by.folder / "expert.safetensors"
         author = sha256_of(path) if path.exists() else ""
+        store = _without_damaged_labels(store, author, reporter)
         work = partial(_work, by, store, author, workers)
         if engine is not None:
             work = partial(_work_elsewhere, engine, by, store, author)
@@ -152,6 +149,15 @@ def without_damage(like: FinishedRun, store: Store, reporter: Reporter) -> Store
     """The store after its damaged files were set aside, of which the first rank takes care."""
     if is_first():
         for told in quarantine(store, like.labels.classes):
+            reporter.say(told)
+    barrier()
+    return Store.open(str(store.place))
+
+
+def _without_damaged_labels(store: Store, author: str, reporter: Reporter) -> Store:
+    """The store, no longer wholly labelled where label files are damaged or missing."""
+    if is_first():
+        for told in drop_damaged_labels(store, author):
             reporter.say(told)
     barrier()
     return Store.open(str(store.place))

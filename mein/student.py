@@ -15,11 +15,11 @@ from mein.config import Config
 from mein.data.corpus import Corpus
 from mein.errors import ConfigError, InputError, RunError
 from mein.files import sha256_of
-from mein.inference import Evidence
 from mein.labeled import LabeledTexts
-from mein.model import Model, load_variant, read_config
+from mein.loading import load_variant, read_config
+from mein.model import Model
 from mein.text.ragged import Ragged, concatenate
-from mein.training.checkpoint import load_tensors, save_tensors
+from mein.training.checkpoint import load_facts, load_tensors, save_tensors
 from mein.training.folder import RunFolder
 from mein.training.stages import LabeledPart, SupervisedConfig, drawn_rows
 from mein.unlabeled import UnlabeledTexts, known_texts
@@ -93,7 +93,7 @@ def taught_part(run: Run, train_part: LabeledPart) -> LabeledPart:
     """Train; for a student with labels as probabilities (n, Y), and after it what its teacher says."""
     if run.config.expert.student_of is None:
         return train_part
-    with run.timed("lessons"):
+    with run.folder.timed("lessons"):
         if ranks.is_first():
             _hear(run)
         ranks.barrier()
@@ -111,7 +111,6 @@ def _hear(run: Run) -> None:
         raise ConfigError(NO_TEXT)
     documents = min(_unlabeled(run), run.config.expert.student_documents)
     teacher = load_teacher(run.config, run.device, knows_dev=False)
-    evidence = Evidence(teacher.imitators, run.classes)
     (run.folder / LESSONS).mkdir(exist_ok=True)
     said_by = run.config.expert.student_of
     run.runtime.reporter.say(f"Before stage 1: what {said_by} says of {documents:,} unlabelled documents")
@@ -119,19 +118,18 @@ def _hear(run: Run) -> None:
         for number, texts in enumerate(_texts(run)):
             path = run.folder / LESSONS / f"{number:05}.safetensors"
             facts = {"texts": hashlib.blake2b(json.dumps(texts).encode("utf-8"), digest_size=16).hexdigest()}
-            if not path.exists() or load_tensors(path)[1] != facts:
-                words, said = _said(run, teacher, evidence, texts)
+            if not path.exists() or load_facts(path) != facts:
+                words, said = _said(run, teacher, texts)
                 arrays = {"values": words.values, "offsets": words.offsets, "said": said}
                 save_tensors(path, {name: torch.from_numpy(array) for name, array in arrays.items()}, facts)
             task.advance(len(texts))
     torch.cuda.empty_cache()  # its batches take gigabytes of a GPU, and training needs other sizes
 
 
-def _said(run: Run, teacher: Model, evidence: Evidence, texts: list[str]) -> tuple[Ragged, np.ndarray]:
+def _said(run: Run, teacher: Model, texts: list[str]) -> tuple[Ragged, np.ndarray]:
     """What the student reads of some texts, and p(y | X) (n, Y) by its teacher."""
     documents = teacher.encode(texts)
-    mixed = teacher.mixed(documents, evidence.alpha(documents.pieces))
-    said = np.exp(teacher.calibrated(documents, mixed, teacher.temperature)).astype(np.float32)
+    said = np.exp(teacher.said(documents, teacher.alpha(documents))).astype(np.float32)
     reads_alike = teacher.encoder.fingerprint == run.encoder.fingerprint
     return (documents.words if reads_alike else run.encoder.encode_ragged(texts)[0]), said
 

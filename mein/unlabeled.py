@@ -1,5 +1,6 @@
 """The unlabelled documents of a run as streams that can be read again, here or in another process."""
 
+import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -59,3 +60,14 @@ def empty_texts(texts: Iterable[str]) -> int:
 def known_texts(test: Source | None) -> KnownTexts:
     """Those of the test set, which unlabelled text must not hold."""
     return KnownTexts() if test is None else KnownTexts.of(chunk.texts for chunk in test())
+
+
+def digest_of_texts(source: Source) -> str:
+    """Equal for the same texts in the same order."""
+    digest = hashlib.blake2b(digest_size=16)
+    for chunk in source():
+        for text in chunk.texts:
+            content = text.encode("utf-8", "surrogatepass")
+            digest.update(len(content).to_bytes(8, "little"))
+            digest.update(content)
+    return digest.hexdigest()

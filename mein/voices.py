@@ -13,7 +13,7 @@ from mein.imitators.reference import Imitators
 from mein.inference import Evidence, choose_device
 from mein.text.encoder import Encoder
 from mein.text.ragged import Ragged
-from mein.training.checkpoint import load_tensors
+from mein.training.checkpoint import load_facts
 from mein.training.folder import RunFolder
 
 
@@ -34,7 +34,7 @@ def load_voices(folder: RunFolder, config: Config, classes: int) -> Voices:
     with torch.random.fork_rng(devices=[]):  # initial weights are drawn, and then replaced
         imitators = build_imitators(config, encoder.pieces.size, classes, is_taught=True)
     restore(folder, "imitators", imitators)
-    facts = load_tensors(folder / "mixture.safetensors")[1]
+    facts = load_facts(folder / "mixture.safetensors")
     gates = np.array(facts["gates"])[: len(imitators.windows)]  # behind them a lexicon's, if there is one
     weights = gates / facts["temperature"]
     return Voices(imitators.to(device), encoder, weights, classes)

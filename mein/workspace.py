@@ -1,6 +1,5 @@
 """What the steps of a run share: its parts, the evidence on them, and what is minimised."""
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -74,15 +73,7 @@ class Run:
     @cached_property
     def dev_word(self) -> LastWord:
         """What the expert says of dev, by the weights that it had when last asked."""
-        return LastWord(self.store("dev").words(0), shared_logits, _agreed)
-
-    @contextmanager
-    def timed(self, step: str) -> Iterator[None]:
-        """Record how long a step took; once, also where a kill makes it end twice."""
-        started = time.monotonic()
-        yield
-        if not any(line["step"] == step for line in self.folder.metrics("steps")):
-            self.folder.record("steps", step=step, seconds=round(time.monotonic() - started, 3))
+        return LastWord(self.store("dev").words(), "dev", self.runtime.reporter, shared_logits, _agreed)
 
 
 def _agreed(is_so: bool) -> bool:
@@ -92,7 +83,7 @@ def _agreed(is_so: bool) -> bool:
 
 def evidence(run: Run, imitators: Imitators, name: str, part: str) -> np.ndarray:
     """alpha (I, n, Y) on a part: the imitators', or a control's."""
-    return evidence_on(run, imitators, name, run.store(part).pieces(0), part)
+    return evidence_on(run, imitators, name, run.store(part).pieces(), part)
 
 
 def evidence_on(run: Run, imitators: Imitators, name: str, pieces: Ragged, stream: str) -> np.ndarray:
@@ -119,12 +110,12 @@ def learned_lexicon(run: Run) -> Lexicon:
     """The lexicon of train, by which its gate is fitted on dev; beside it that of both, which predicts."""
     for name, parts in {LEXICON_OF_TRAIN: ("train",), LEXICON: ("train", "dev")}.items():
         if not ranks.exists(run.folder / name):
-            labeled = [labeled_part(run, part) for part in parts]
-            with run.timed(name.removesuffix(".safetensors")):
+            lessons = [run.labeled.lessons(part) for part in parts]
+            with run.folder.timed(name.removesuffix(".safetensors")):
                 lexicon = learn_lexicon(
-                    concatenate(run.store(part).pieces(0) for part in parts),
-                    np.concatenate([part.labels for part in labeled]),
-                    np.concatenate([part.weights for part in labeled]),
+                    concatenate(run.store(part).pieces() for part in parts),
+                    np.concatenate([ids for ids, _ in lessons]),
+                    np.concatenate([weights for _, weights in lessons]),
                     run.classes,
                     run.encoder.pieces.size,
                 )
@@ -138,18 +129,18 @@ def labeled_part(run: Run, part: str, alpha: np.ndarray | None = None) -> Labele
     if part == "train":
         ids, weights = run.labeled.train_ids, run.labeled.train_weights
     else:
-        ids, weights = run.labeled.dev_ids, np.ones(len(run.labeled.dev_ids), np.float32)
+        ids, weights = run.labeled.dev_ids, run.labeled.dev_weights
     if alpha is None:
         alpha = np.zeros((0, len(ids), run.classes), np.float32)
     if part == "train":
-        return LabeledPart(run.store(part).words(0), ids, weights, alpha)
+        return LabeledPart(run.store(part).words(), ids, weights, alpha)
     return LabeledPart(run.dev_word.words, ids, weights, alpha, run.dev_word)
 
 
 def objective_of(run: Run, expert: Expert, imitators: Imitators | None, name: str) -> Objective:
     """What a supervised stage minimises, with unlabelled batches where it wants them."""
     training, config = run.config.expert.training, run.config.perturbation
-    train_words = run.store("train").words(0)
+    train_words = run.store("train").words()
     objective = Objective(training, config, epsilon=push_norm(expert, train_words, training, config))
     if training == "adv" and name == "expert":  # in stage 3 the network knows enough to withstand
         steps = len(run.labeled.train_ids) / run.config.expert_training.batch_documents
@@ -174,7 +165,7 @@ def facts(
     run: Run, dev_logits: np.ndarray, gates: np.ndarray | None = None, tau: float = 1.0
 ) -> dict[str, object]:
     """What is kept beside weights: the gates, and the temperature, about tau, that calibrates them on dev."""
-    temperature = fit_temperature(dev_logits, run.labeled.dev_ids, tau)
+    temperature = fit_temperature(dev_logits, run.labeled.dev_ids, tau, run.labeled.dev_weights)
     return {"gates": [] if gates is None else gates.tolist(), "temperature": temperature}
 
 

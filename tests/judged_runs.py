@@ -11,7 +11,7 @@ from mein.data.corpus import Corpus, source_of_lists
 from mein.evaluation.table import CLOSED_GATES, EXPERT, MIXTURE, TFIDF, compare, headline
 from mein.judge import as_plain
 from mein.judged import write_judged
-from mein.model import read_config
+from mein.loading import read_config
 from mein.training.folder import RunFolder
 from tests import tiny
 

@@ -15,6 +15,7 @@ from mein.judge import train_and_judge
 from mein.progress import Silence
 from mein.training.exchange import sum_gradients
 from tests import tiny
+from tests.hub_models import build
 
 SHORT = {
     "expert_training__epochs": 1,
@@ -34,6 +35,12 @@ KINDS: dict[str, dict[str, Any]] = {
     "lm": {"expert__kind": "lm-lstm", "imitator_training__reads_labeled": False},
     "documents": {"expert__kind": "lm-lstm", "pretraining__reads": "documents"},
     "elmo": {"expert__kind": "elmo-lstm"},
+    "transformer": {
+        "expert__kind": "transformer",
+        "expert__frozen_layers": 1,
+        "expert_training__learning_rate": 1e-4,
+    },
+    "frozen": {"expert__kind": "frozen"},
 }
 """No two share their batches in the same way: by documents, windows, lanes, or with nothing for some."""
 
@@ -41,10 +48,19 @@ KINDS: dict[str, dict[str, Any]] = {
 def train_all(out: Path, *names: str) -> None:
     """A run of each kind, in a folder of its name; the last epoch is always taken."""
     for name in names or KINDS:
-        config = tiny.config(**SHORT | KINDS[name])
         path = out / name
+        model = {"expert__model": str(bert(out))} if name in ("transformer", "frozen") else {}
+        config = tiny.config(**SHORT | KINDS[name] | model)
         with patch("mein.training.loop._is_better", return_value=True):
             train_and_judge(config, corpus(), path, Silence(), resume=path.exists(), has_baseline=False)
+
+
+def bert(out: Path) -> Path:
+    """A model of transformers; without dropout, which the library draws for each process anew."""
+    with ranks.first_goes_ahead():
+        if not (out / "bert").exists():
+            build("Bert", out / "bert", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    return out / "bert"
 
 
 def corpus() -> Corpus:

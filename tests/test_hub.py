@@ -65,6 +65,12 @@ def test_what_was_fetched_works_without_its_source_and_is_not_fetched_twice(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]
 
 
+def test_fetched_weights_are_as_readable_as_other_files(source: Path, tmp_path: Path) -> None:
+    fetch(str(source), tmp_path / "model", classes=2)
+    modes = {path.stat().st_mode for path in (tmp_path / "model").iterdir()}
+    assert len(modes) == 1
+
+
 def test_a_fetch_that_fails_leaves_nothing_and_one_after_a_kill_begins_anew(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -244,7 +250,7 @@ def test_without_the_extra_one_sentence_says_what_to_install(
     fetch(str(source), tmp_path / "model", classes=2)
     monkeypatch.setattr(builtins, "__import__", without)
     sentence = (
-        r"^Experts of Hugging Face need .*'(transformers|tokenizers)'\): pip install 'mein\[transformers\]'$"
+        r"^Experts of Hugging Face need .*'(transformers|tokenizers)'\): pip install '\.\[transformers\]'$"
     )
     with pytest.raises(MissingExtra, match=sentence):
         fetch(str(source), tmp_path / "other", classes=2)

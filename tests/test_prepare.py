@@ -1,5 +1,6 @@
 """Before training: nothing of dev or test leaks in, parts are disjoint, weights and counts are right."""
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,9 +11,9 @@ import pytest
 
 from mein.artefacts import load_encoder
 from mein.data.corpus import Corpus, source_of_lists
-from mein.errors import InputError
+from mein.errors import InputError, RunError
 from mein.labeled import read_labeled
-from mein.prepare import held_out_rows, prepare
+from mein.prepare import held_out_rows, prepare, remarks
 from mein.progress import Silence
 from mein.text.store import Store
 from mein.training.folder import RunFolder
@@ -57,6 +58,13 @@ def test_unlabelled_documents_that_are_in_the_test_set_are_removed_and_counted(t
     kept = texts_of(folder, "unlabeled") + texts_of(folder, "held_out")
     assert sorted(kept) == sorted([*RAW, ""])
     assert "secret" not in load_encoder(tiny.config(), folder).words.numbers
+
+
+def test_emoji_of_the_test_set_are_removed_and_others_are_kept(tmp_path: Path) -> None:
+    raw = [*RAW, "👍", "the film was ok 😀", "the film was ok 😡"]
+    _, counts = prepared(tmp_path / "run", corpus_of(raw, ["👍", "The film was ok. 😀"]))
+    assert counts["removed"] == 2
+    assert counts["unlabeled"] + counts["held_out"] == len(RAW) + 1
 
 
 def test_the_overlap_is_kept_on_request(tmp_path: Path) -> None:
@@ -137,7 +145,38 @@ def test_balanced_classes_weigh_the_same_in_sum() -> None:
 def test_sample_weights_follow_their_documents_through_the_split() -> None:
     corpus = replace(corpus_of([]), sample_weight=np.arange(40.0))
     labeled = read_labeled(tiny.config(), corpus)
-    assert [LABELED[int(w)] for w in labeled.train_weights] == labeled.train_texts
+    mean = np.mean([LABELED.index(text) for text in labeled.train_texts])
+    for texts, weights in (
+        (labeled.train_texts, labeled.train_weights),
+        (labeled.dev_texts, labeled.dev_weights),
+    ):
+        rows = [LABELED.index(text) for text in texts]
+        assert weights == pytest.approx(np.array(rows) / mean)
+
+
+@pytest.mark.parametrize("raw", [RAW[:5], [*RAW, "one more"]])
+def test_other_raw_text_after_a_kill_is_refused_until_it_is_restored(tmp_path: Path, raw: list[str]) -> None:
+    whole, _ = prepared(tmp_path / "whole", corpus_of(RAW))
+    folder, _ = prepared(tmp_path / "run", corpus_of(RAW))
+    (folder / "prepared.json").unlink()
+    shutil.rmtree(folder / "encoded")  # as a kill leaves it before the first shard
+    sentence = rf"what the run in .*run began with: its number of documents is {len(raw)}, not 60; restore it"
+    with pytest.raises(RunError, match=sentence):
+        prepared(folder.path, corpus_of(raw))
+    prepared(folder.path, corpus_of(RAW))
+    assert texts_of(folder, "unlabeled") == texts_of(whole, "unlabeled")
+    assert texts_of(folder, "held_out") == texts_of(whole, "held_out")
+
+
+def test_remarks_know_one_from_many() -> None:
+    names = ("silent", "empty", "removed", "unlabeled_in_test", "train_in_test", "dev_in_test")
+    one, many = (remarks(dict.fromkeys(names, n)) for n in (1, 1_200))
+    assert one[0] == "1 training document holds no word that the expert knows."
+    assert one[1] == "1 document is empty: it is kept, and gets each class's share in training."
+    assert one[2] == "1 unlabelled document is also in the test set: it is left out."
+    assert one[5] == "1 dev document is also in the test set: its error will look too good."
+    assert many[2] == "1,200 unlabelled documents are also in the test set: they are left out."
+    assert remarks(dict.fromkeys(names, 0)) == []
 
 
 def other_label(corpus: Corpus) -> Corpus:

@@ -99,7 +99,7 @@ WORST_MOMENTS = [
     (Death("preparing", what="open .config.json", at=2, torn=True), ".config.json.*.tmp"),
     (Death("preparing", what="os.rename .vocabularies.json"), "pieces.model"),
     (Death("preparing", what="os.rename .prepared.json"), "encoded/unlabeled/store.json"),
-    (Death("expert", what="open .expert.checkpoint", at=3, torn=True), ".expert.checkpoint*.tmp"),
+    (Death("expert", what="open .expert.checkpoint", at=6, torn=True), ".expert.checkpoint*.tmp"),
     (Death("labelling", what="os.remove expert.checkpoint"), "expert.checkpoint.safetensors"),
     (Death("labelling", what="open .shard-00000.expert", torn=True), "encoded/*/.shard*.tmp"),
     (Death("imitators", what="open metrics.jsonl", torn=True), "metrics.jsonl"),
@@ -187,6 +187,16 @@ def test_other_labels_are_refused(finished: Path) -> None:
     other = replace(tiny.TEXTS, labeled_labels=[*labels[1:], labels[0]])
     with pytest.raises(RunError, match=r"The labelled documents are not those that the run in .* began with"):
         tiny.run(finished, tiny.corpus(other), resume=True)
+
+
+def test_other_test_documents_are_refused(finished: Path) -> None:
+    """Else raw text that holds the new ones would stay in."""
+    other = replace(tiny.TEXTS, test_texts=[*tiny.TEXTS.test_texts[:-1], "another text"])
+    with pytest.raises(RunError, match=r"The test documents are not those that the run in .* began with: re"):
+        tiny.run(finished, tiny.corpus(other), resume=True)
+    (finished / "test.json").unlink()  # as in a run of an older version, which cannot tell
+    tiny.run(finished, tiny.corpus(other), resume=True)
+    assert not (finished / "test.json").exists()
 
 
 def test_a_checkpoint_of_another_shape_is_refused(finished: Path) -> None:

@@ -17,7 +17,7 @@ from mein import steps
 from mein.artefacts import load_encoder, seal
 from mein.errors import InputError, RunError
 from mein.inference import choose_device
-from mein.model import load_variant, read_config
+from mein.loading import load_variant, read_config
 from mein.progress import Silence
 from mein.text import workers
 from mein.text.store import EXPERT_COLUMN, Store
@@ -56,6 +56,12 @@ def test_a_store_holds_what_the_run_s_vocabularies_make_of_the_text(home: Path) 
     assert store.shard_lengths == (25, 25, 25, 25, 25, 14)  # two documents of the test set are left out
     assert pieces_of(store) == encoder.encode(LEFT)[1]
     assert json.loads((home / "encoded/store.json").read_text(encoding="utf-8"))["documents"] == 139
+
+
+def test_a_single_document_is_told_as_one(home: Path, tmp_path: Path) -> None:
+    one = write_csv(tmp_path / "one.csv", LEFT[:1])
+    answer = mein("encode", "--like", home / "run", "--text", one, "--out", tmp_path / "out", "--workers", 1)
+    assert "out holds 1 document in 1 shard, 0.0 MB." in answer.out, answer
 
 
 def test_every_document_is_labelled_once_by_the_expert_alone(home: Path) -> None:

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from mein import steps
@@ -323,6 +325,61 @@ def test_damaged_labels_are_named_and_made_again_on_request(home: Path, tmp_path
     shutil.rmtree(tmp_path / "store/quarantine")
     shutil.rmtree(tmp_path / "large", ignore_errors=True)
     assert_undisturbed("label", home, tmp_path)
+
+
+@pytest.mark.parametrize("harm", [flip, cut, Path.unlink])
+def test_labels_that_are_damaged_or_gone_are_made_again(
+    home: Path, tmp_path: Path, harm: Callable[[Path], None]
+) -> None:
+    start_of("imitate", home, tmp_path)
+    store = tmp_path / "store"
+    harm(store / "shard-00001.expert.parquet")
+    remedy = rf"`mein label {store} --by RUN` makes it again\."
+    words = words_of("imitate", home, tmp_path)
+    refuses(rf".*shard-00001\.expert\.parquet is damaged or missing: {remedy}", *words)
+    shutil.rmtree(tmp_path / "large", ignore_errors=True)
+    answer = mein(*words_of("label", home, tmp_path))
+    told = "The labels of shard-00001.arrow are damaged or missing: they are made again."
+    assert told in answer.out.replace("\n", " "), answer
+    assert_undisturbed("label", home, tmp_path)
+    assert told not in mein(*words_of("label", home, tmp_path)).out
+
+
+def test_labels_that_are_gone_are_asked_for_again_on_request(home: Path, tmp_path: Path) -> None:
+    start_of("imitate", home, tmp_path)
+    (tmp_path / "store/shard-00001.expert.parquet").unlink()
+    words = (*words_of("imitate", home, tmp_path), "--quarantine")
+    refuses(r".*is not wholly labelled: label it with `mein label .*store --by .*run`\.", *words)
+    assert mein(*words_of("label", home, tmp_path), "--quarantine").code == 0
+    assert_undisturbed("label", home, tmp_path)
+
+
+def test_another_s_labels_are_never_removed(home: Path, tmp_path: Path) -> None:
+    start_of("imitate", home, tmp_path)
+    store = tmp_path / "store"
+    theirs, ours = (store / f"shard-0000{shard}.expert.parquet" for shard in (1, 2))
+    pq.write_table(pa.table({"positive": [0.3] * 25, "negative": [0.7] * 25}), theirs)
+    whole = theirs.read_bytes()
+    cut(ours)
+    answer = mein(*words_of("label", home, tmp_path))
+    assert "1 shards were labelled by another teacher: kept as they are." in answer.out, answer
+    assert theirs.read_bytes() == whole
+    assert ours.read_bytes() == (home / "after-label/store" / ours.name).read_bytes()
+    cut(theirs)
+    refuses(rf".*{theirs.name} is damaged or no Parquet file .*", *words_of("label", home, tmp_path))
+    assert theirs.read_bytes() == whole[:-100]
+
+
+def test_damaged_labels_of_one_expert_are_not_made_by_another(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start_of("imitate", home, tmp_path)
+    (tmp_path / "store/shard-00001.expert.parquet").unlink()
+    monkeypatch.setattr(steps, "sha256_of", lambda path: "another")
+    before = content(tmp_path / "store")
+    sentence = r".*shard-00001.* is damaged or missing, and the store holds the word of another expert: .*"
+    refuses(sentence, *words_of("label", home, tmp_path))
+    assert content(tmp_path / "store") == before
 
 
 def test_a_file_of_other_make_in_a_shard_s_place_is_not_used(home: Path, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from mein import steps
 from mein.errors import DamagedFile, RunError
+from mein.files import cache_folder
 from mein.text import cache
 from mein.text.place import place_of
 from mein.text.remote import Remote
@@ -36,7 +37,7 @@ def make_store(home: Path, at: object) -> None:
     assert mein("encode", *words).code == 0
     answer = mein("label", at, "--by", home / "run", "--workers", 1)
     assert answer.code == 0, answer
-    shutil.rmtree(cache.cache_folder(), ignore_errors=True)
+    shutil.rmtree(cache_folder() / "shards", ignore_errors=True)
 
 
 def remote_content(memory: Any) -> dict[str, bytes]:

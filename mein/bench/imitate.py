@@ -17,7 +17,7 @@ from mein.building import build_imitators
 from mein.config import Config
 from mein.errors import RunError
 from mein.imitators.reference import Imitators, imitation_loss
-from mein.model import read_config, read_labels
+from mein.loading import read_config, read_labels
 from mein.text.batches import to_device
 from mein.text.store import Store
 from mein.training.fetching import fetched

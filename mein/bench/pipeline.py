@@ -16,7 +16,7 @@ from mein.bench.imitate import new_imitators
 from mein.config import Config
 from mein.data.corpus import Source
 from mein.label import label_documents
-from mein.model import load_variant, read_config
+from mein.loading import load_variant, read_config
 from mein.prepare import SHARD_CHARACTERS, SHARD_DOCUMENTS
 from mein.processes import cores
 from mein.progress import Reporter

@@ -18,7 +18,8 @@ import numpy as np
 from mein.bench.encode import spread
 from mein.bench.hardware import hardware
 from mein.errors import MeinError
-from mein.model import Model, load_model
+from mein.loading import load_model
+from mein.model import Model
 
 START_SECONDS = 60.0
 SERVE = "import sys; from pathlib import Path; from mein.shell.serve import serve_run; " + (

@@ -59,7 +59,7 @@ def as_extra() -> Iterator[None]:
         yield
     except ImportError as problem:
         raise MissingExtra(
-            f"--engine ray needs the package ray ({problem}): pip install 'mein[ray]'"
+            f"--engine ray needs the package ray ({problem}): pip install '.[ray]'"
         ) from problem
 
 

@@ -56,7 +56,7 @@ def _label(run: Run, reporter: Reporter) -> None:
     """The expert's word on what stage 2 reads, which then finds it there."""
     expert, classes = learned_expert(run), run.labeled.labels.classes
     by = sha256_of(run.folder / "expert.safetensors")
-    with run.timed("labelling"):
+    with run.folder.timed("labelling"):
         also = ("train",) if run.config.imitator_training.reads_labeled else ()
         for store in map(run.store, (*UNLABELED_PARTS, *also)):
             work = partial(label_on_ray, None, expert, store, classes, by)

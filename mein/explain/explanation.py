@@ -2,17 +2,17 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from mein.data.labels import Label
 from mein.explain.shares import fragment_shares, strongest
-from mein.explain.spans import piece_spans
 from mein.explain.two_labels import two_labels
-from mein.inference import Evidence
 from mein.model import Model, mixed_logits
 from mein.text.ragged import Ragged
+from mein.text.spans import Spelled, spelled_pieces
 from mein.voices import Voices, piece_falls
 
 
@@ -42,9 +42,9 @@ class Piece:
     contribution: float
     windows: dict[int, float]
     """What of it came through each window."""
-    start: int | None
-    """Its first character in the text; None where the text as read cannot be laid beside the text."""
-    stop: int | None
+    start: int
+    """Its first character in the text."""
+    stop: int
     """One past its last character."""
 
 
@@ -109,8 +109,8 @@ def explain(model: Model, text: str, label: Label | None = None, against: Label 
     parts = weights * _lead(alpha[: len(weights), 0], first, second) * has_say
     said, blanked = None, np.zeros((0, 0))
     if has_say:
-        (probs,) = window_probs(Evidence(model.imitators, len(model.labels.classes)), documents.pieces)
-        said = _said(model, documents.pieces.values, probs, weights, parts, pair)
+        (probs,) = window_probs(model, documents.pieces)
+        said = _said(model, text, probs, weights, parts, pair)
         blanked = blanking_shares(model, documents.pieces, weights, parts, pair)
     return Explanation(
         text=text,
@@ -122,7 +122,7 @@ def explain(model: Model, text: str, label: Label | None = None, against: Label 
         lexicon=0.0 if is_silent else float(_lead(lexicon[0], first, second)) / model.temperature,
         imitators=_by_window(model, parts),
         fragments=() if said is None else tuple(said.fragments(said.shares.size)),
-        pieces=() if said is None else tuple(_pieces(model, text, said, blanked)),
+        pieces=() if said is None else tuple(_pieces(model, said, blanked)),
         labels=model.labels.classes,
         probabilities=tuple(np.exp(log_probs).tolist()),
         is_silent=is_silent,
@@ -130,8 +130,8 @@ def explain(model: Model, text: str, label: Label | None = None, against: Label 
 
 
 def top_fragments(
-    evidence: Evidence,
     model: Model,
+    texts: Sequence[str],
     pieces: Ragged,
     alpha: np.ndarray,
     log_probs: np.ndarray,
@@ -143,17 +143,16 @@ def top_fragments(
     alpha (I, n, Y), log_probs (n, Y); weights (I,): gate over temperature.
     """
     found: list[list[Fragment]] = []
-    for n, probs in enumerate(window_probs(evidence, pieces)):
+    for n, probs in enumerate(window_probs(model, pieces)):
         pair = two_labels(model.labels, log_probs[n], None, None)
         parts = weights * _lead(alpha[:, n], *pair)
-        row = pieces.values[pieces.offsets[n] : pieces.offsets[n + 1]]
-        found.append(_said(model, row, probs, weights, parts, pair).fragments(count))
+        found.append(_said(model, texts[n], probs, weights, parts, pair).fragments(count))
     return found
 
 
-def window_probs(evidence: Evidence, pieces: Ragged) -> Iterator[np.ndarray]:
+def window_probs(model: Model, pieces: Ragged) -> Iterator[np.ndarray]:
     """p_ij (I, J, Y), float64, of one document after another."""
-    for _, batch, log_probs in evidence.window_log_probs(pieces):
+    for _, batch, log_probs in model.evidence.window_log_probs(pieces):
         probs = log_probs[:, batch.document < len(batch.lengths)].double().exp().cpu().numpy()
         yield from np.split(probs, np.cumsum(batch.lengths.cpu().numpy())[:-1], axis=1)
 
@@ -163,8 +162,7 @@ class _Said:
     """What the imitators said of one document."""
 
     windows: tuple[int, ...]
-    spelled: list[str]
-    """Its pieces."""
+    pieces: list[Spelled]
     probs: np.ndarray
     """p_ij (I, J, Y)."""
     shares: np.ndarray
@@ -179,24 +177,25 @@ class _Said:
     def _fragment(self, i: int, j: int) -> Fragment:
         c, J = self.windows[i], self.shares.shape[1]
         start, stop = max(0, j - c), min(J, j + c + 1)
-        text = "".join(self.spelled[start:stop]).strip()
+        text = "".join(letters for letters, _, _ in self.pieces[start:stop]).strip()
         said = tuple(self.probs[i, j].tolist())
         return Fragment(text, c, start, stop, float(self.shares[i, j]), said)
 
 
 def _said(
     model: Model,
-    pieces: np.ndarray,
+    text: str,
     probs: np.ndarray,
     weights: np.ndarray,
     parts: np.ndarray,
     pair: tuple[int, int],
 ) -> _Said:
-    """Split the parts (I,) of imitators between two labels, given their p_ij (I, J, Y) on pieces (J,)."""
+    """Split the parts (I,) of imitators between two labels, given their p_ij (I, J, Y) on the pieces."""
     a, b = (probs[:, :, label] for label in pair)
-    shares = fragment_shares(a, b, weights, parts) if len(pieces) else np.zeros(probs.shape[:2])
-    spelled = model.encoder.pieces.fragments(pieces.tolist())
-    return _Said(model.imitators.windows, spelled, probs, shares, weights)
+    J = probs.shape[1]
+    shares = fragment_shares(a, b, weights, parts) if J else np.zeros(probs.shape[:2])
+    pieces = list(islice(spelled_pieces(model.encoder, text), J))  # of a huge text, those that are read
+    return _Said(model.imitators.windows, pieces, probs, shares, weights)
 
 
 def blanking_shares(
@@ -210,13 +209,10 @@ def blanking_shares(
     return shares
 
 
-def _pieces(model: Model, text: str, said: _Said, shares: np.ndarray) -> Iterator[Piece]:
+def _pieces(model: Model, said: _Said, shares: np.ndarray) -> Iterator[Piece]:
     """The pieces of a text with their shares (I, J)."""
-    places: Sequence[tuple[int, int] | tuple[None, None]] | None = piece_spans(model.encoder, text)
-    if places is None or len(places) != len(said.spelled):
-        places = [(None, None)] * len(said.spelled)
-    for j, (spelled, (start, stop)) in enumerate(zip(said.spelled, places, strict=True)):
-        yield Piece(spelled, float(shares[:, j].sum()), _by_window(model, shares[:, j]), start, stop)
+    for j, (letters, start, stop) in enumerate(said.pieces):
+        yield Piece(letters, float(shares[:, j].sum()), _by_window(model, shares[:, j]), start, stop)
 
 
 def _by_window(model: Model, values: np.ndarray) -> dict[int, float]:

@@ -19,22 +19,13 @@ def sum_of_parts(explanation: Explanation) -> str:
 
 
 def laid_out(explanation: Explanation) -> Iterator[tuple[str, Piece | None]]:
-    """The text from its first character to its last, in strings that are a piece or lie between pieces.
-
-    Where the pieces' places are unknown, the text as it was read.
-    """
+    """The text from its first character to its last, in strings that are a piece or lie between pieces."""
     at = 0
     for piece in explanation.pieces:
-        if piece.start is None or piece.stop is None:
-            bare = piece.text.lstrip(" ")
-            yield " " * (len(piece.text) - len(bare)), None
-            yield bare, piece
-            continue
         yield explanation.text[at : piece.start], None
         yield explanation.text[piece.start : piece.stop], piece
         at = piece.stop
-    if at or not explanation.pieces:
-        yield explanation.text[at:], None
+    yield explanation.text[at:], None
 
 
 def scale(explanation: Explanation, value: Value) -> float:

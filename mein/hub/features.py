@@ -29,6 +29,8 @@ class FrozenFeatures:
     float32, where a text's features do not depend on its neighbours.
     """
 
+    is_slow = True
+
     def __init__(
         self, folder: Path, max_length: int | None = None, device: torch.device = CPU, threads: int = 1
     ) -> None:

@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -158,7 +158,10 @@ def _hash_of_weights(folder: Path) -> str:
 
 
 def sync(folder: Path) -> None:
-    """Bring every file to the disk before the folder gets its name."""
+    """Bring every file to the disk before the folder gets its name; weights as readable as the others."""
+    mode = (folder / CONFIG).stat().st_mode
     for path in (path for path in folder.rglob("*") if path.is_file()):
+        with suppress(PermissionError):  # not every disk knows modes
+            path.chmod(mode)
         with path.open("rb") as written:
             os.fsync(written.fileno())

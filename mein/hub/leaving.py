@@ -40,11 +40,9 @@ def _tokenizer(fetched: Path) -> Any:
 
 
 def _move(temporary: Path, folder: Path) -> None:
-    """All files of one folder to the other, config.json last; weights as readable as the others."""
+    """All files of one folder to the other, config.json last."""
     files = [path for path in temporary.rglob("*") if path.is_file()]
-    mode = (temporary / CONFIG).stat().st_mode
     for path in sorted(files, key=lambda path: path == temporary / CONFIG):
-        path.chmod(mode)
         target = folder / path.relative_to(temporary)
         target.parent.mkdir(exist_ok=True)
         path.replace(target)

@@ -38,7 +38,7 @@ def transformers_quietly() -> Iterator[Any]:
 def missing(problem: ImportError) -> MissingExtra:
     """One sentence for a package that is not installed."""
     return MissingExtra(
-        f"Experts of Hugging Face need the package transformers ({problem}): pip install 'mein[transformers]'"
+        f"Experts of Hugging Face need the package transformers ({problem}): pip install '.[transformers]'"
     )
 
 

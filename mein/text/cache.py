@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 
-from mein.files import atomic_path, sha256_of
+from mein.files import atomic_path, cache_folder, sha256_of
 
 CACHE_BYTES = 10_000_000_000  # about 35 million short documents; the oldest copies make room for new ones
 
@@ -15,7 +15,7 @@ def cached(sha256: str, download: Callable[[Path], None]) -> Path:
 
     ValueError where what was downloaded has another checksum.
     """
-    path = cache_folder() / sha256
+    path = cache_folder() / "shards" / sha256
     if _is_whole(path):
         os.utime(path)  # it is young again
         return path
@@ -26,12 +26,6 @@ def cached(sha256: str, download: Callable[[Path], None]) -> Path:
             raise ValueError(path)
     _make_room(path)
     return path
-
-
-def cache_folder() -> Path:
-    """`$MEIN_CACHE`, or a folder in the user's own cache."""
-    home = os.environ.get("XDG_CACHE_HOME", "~/.cache")
-    return Path(os.environ.get("MEIN_CACHE", f"{home}/mein")).expanduser() / "shards"
 
 
 def _is_whole(path: Path) -> bool:

@@ -25,6 +25,10 @@ class Reader(Protocol):
     def fingerprint(self) -> str:
         """Equal for two readers only if they read alike."""
 
+    @property
+    def is_slow(self) -> bool:
+        """Whether its work is to be shown, and kept, a few documents at a time."""
+
     def __call__(self, texts: Sequence[str]) -> Ragged:
         """A row for each text."""
 

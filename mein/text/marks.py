@@ -1,34 +1,9 @@
-"""Where in a text its pieces stand, so that what they said can be shown on the text itself."""
-
-from collections.abc import Sequence
+"""The part of a long text that is worth showing, with what its pieces said marked on it."""
 
 import numpy as np
 
 LONGEST = 900  # characters of a text that are shown
-REACH = 40  # characters between two pieces: spaces, or a line break of HTML
 Mark = list[float]  # start, stop, score: [int, int, float] in JSON
-
-
-def marks_of(text: str, pieces: Sequence[str], scores: np.ndarray) -> list[Mark]:
-    """[start, stop, score] of each piece in the text, whose case may be folded in the pieces.
-
-    A piece that is not found, such as an unknown sign, is left out.
-
-    >>> marks_of("Not bad!", [" not", " b", "ad", " !"], np.array([0.5, -1.0, 0.25, 0.0]))
-    [[0, 3, 0.5], [4, 5, -1.0], [5, 7, 0.25], [7, 8, 0.0]]
-    """
-    lowered = text.lower()
-    folded = lowered if len(lowered) == len(text) else text  # a few letters grow when they are folded
-    at = 0
-    marks: list[Mark] = []
-    for piece, score in zip(pieces, scores.tolist(), strict=True):
-        spelled = piece.strip()
-        limit = at + REACH + len(spelled)
-        places = [place for t in {folded, text} if (place := t.find(spelled, at, limit)) >= 0]
-        if spelled and places:
-            at = min(places) + len(spelled)
-            marks.append([at - len(spelled), at, round(score, 4)])
-    return marks
 
 
 def excerpt(text: str, marks: list[Mark], longest: int = LONGEST) -> tuple[str, list[Mark]]:

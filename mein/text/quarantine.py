@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from mein.data.labels import Label
-from mein.errors import DamagedFile, InputError
-from mein.text.label_files import LABELS, label_file, read_labels
+from mein.errors import DamagedFile, InputError, RunError
+from mein.text.label_files import LABELS, label_file, labelled_by, read_labels
 from mein.text.manifest import Shard, write_manifest
 from mein.text.store import Store
 
@@ -18,14 +18,72 @@ def quarantine(store: Store, classes: Sequence[Label]) -> list[str]:
         _set_aside(store, damaged)
     kept = [shard for shard in store.shards if shard not in damaged]
     doubtful = [shard for shard in kept if not _is_well_labelled(store, shard, classes)]
+    there = set(store.place.names())
     for shard in doubtful:
-        store.place.move(label_file(shard.file), QUARANTINE)
-    if doubtful and LABELS in store.place.names():
+        if label_file(shard.file) in there:
+            store.place.move(label_file(shard.file), QUARANTINE)
+    if doubtful and LABELS in there:
         store.place.remove(LABELS)
     lost = sum(shard.documents for shard in damaged)
     told = [f"{shard.file} is damaged: set aside in {store.place}/{QUARANTINE}." for shard in damaged]
-    told += [f"The labels of {shard.file} are damaged: set aside, to be made again." for shard in doubtful]
+    told += [f"The labels of {shard.file} are {_told_of(shard, there)}." for shard in doubtful]
     return [*told, f"{lost:,} documents are lost to this store."] if lost else told
+
+
+def _told_of(shard: Shard, there: set[str]) -> str:
+    is_there = label_file(shard.file) in there
+    return "damaged: set aside, to be made again" if is_there else "missing, to be made again"
+
+
+def drop_damaged_labels(store: Store, by: str) -> list[str]:
+    """Unseal a labelled store whose label files are not what they were, and remove those of this expert.
+
+    What another teacher wrote stays: it is proved when the store is labelled again.
+    """
+    there = set(store.place.names())
+    doubtful = [shard for shard in store.shards if store.label_digests and not _is_as_sealed(store, shard)]
+    if doubtful and store.labelled_by - {None, by}:
+        raise RunError(
+            f"{store.place}/{label_file(doubtful[0].file)} is damaged or missing, and the store holds the "
+            "word of another expert: label with the run that it is from."
+        )
+    told = []
+    for shard in doubtful:
+        file = label_file(shard.file)
+        if file in there and not _is_of(store, shard, by):
+            continue
+        if file in there:
+            store.place.remove(file)
+        told.append(f"The labels of {shard.file} are damaged or missing: they are made again.")
+    if doubtful:
+        store.place.remove(LABELS)  # last: a kill before it leaves labels that are missing
+    return told
+
+
+def _is_as_sealed(store: Store, shard: Shard) -> bool:
+    file = label_file(shard.file)
+    if file not in store.label_digests:
+        return False
+    try:
+        store.place.fetch(file, store.label_digests[file])
+    except DamagedFile:
+        return False
+    return True
+
+
+def _is_of(store: Store, shard: Shard, by: str) -> bool:
+    """Whether an expert wrote a label file, as far as its remains tell."""
+    file = label_file(shard.file)
+    with store.place.reading(file) as path:
+        author = labelled_by(path)
+        if author is not None or store.label_authors.get(file) != by:
+            return author == by
+        assert store.classes is not None  # it is sealed
+        try:
+            read_labels(path, file, shard.documents, store.classes)
+        except InputError:
+            return True
+    return False  # a whole file, which somebody else has put there
 
 
 def _is_whole(store: Store, shard: Shard) -> bool:
@@ -40,7 +98,7 @@ def _is_well_labelled(store: Store, shard: Shard, classes: Sequence[Label]) -> b
     """Also where there are no labels yet."""
     file = label_file(shard.file)
     if file not in store.place.names():
-        return True
+        return file not in store.label_digests
     try:
         if store.label_digests:
             store.place.fetch(file, store.label_digests.get(file))

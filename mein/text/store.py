@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from mein.data.labels import Label
-from mein.errors import RunError
+from mein.errors import DamagedFile, RunError
 from mein.text.label_files import EXPERT_COLUMN, LABELS, label_file, read_labels
 from mein.text.manifest import (
     MANIFEST,
@@ -33,7 +33,7 @@ from mein.text.manifest import (
     write_json,
 )
 from mein.text.place import Place, place_of
-from mein.text.ragged import Ragged, ragged
+from mein.text.ragged import Ragged, concatenate, ragged
 from mein.text.shards import read_batch, to_array, to_ragged, write_arrays
 
 __all__ = ["EXPERT_COLUMN", "LABELS", "Ragged", "Store", "link_store", "ragged"]
@@ -100,16 +100,21 @@ class Store:
         return {} if self._labels is None else dict(self._labels["sha256"])
 
     @property
+    def label_authors(self) -> dict[str, str | None]:
+        """Whose labels each label file holds, as far as it tells; none where not wholly labelled."""
+        return {} if self._labels is None else dict(self._labels["by"])
+
+    @property
     def labelled_by(self) -> frozenset[str | None]:
         """Whose labels there are, as far as they tell; nobody's where the store is not wholly labelled."""
-        return frozenset() if self._labels is None else self._labels["by"]
+        return frozenset(self.label_authors.values())
 
-    def words(self, shard: int) -> Ragged:
-        """The word numbers of each document of a shard."""
+    def words(self, shard: int | None = None) -> Ragged:
+        """The word numbers of each document of a shard, or of all of them."""
         return self._rows("words", shard)
 
-    def pieces(self, shard: int) -> Ragged:
-        """The piece numbers of each document of a shard."""
+    def pieces(self, shard: int | None = None) -> Ragged:
+        """The piece numbers of each document of a shard, or of all of them."""
         return self._rows("pieces", shard)
 
     def column(self, name: str, shard: int) -> np.ndarray:
@@ -135,7 +140,9 @@ class Store:
             write_arrays(path, {name: array}, {})
         self._read.cache_clear()
 
-    def _rows(self, name: str, shard: int) -> Ragged:
+    def _rows(self, name: str, shard: int | None) -> Ragged:
+        if shard is None:
+            return concatenate(self._rows(name, number) for number in range(len(self.shards)))
         file = self.shards[shard]
         rows = to_ragged(self._batch(file.file, file.sha256, shard)[name])
         return rows.take(self._kept(shard)) if shard in self._left_out else rows
@@ -149,7 +156,11 @@ class Store:
     def _checked_labels(self, shard: int) -> np.ndarray:
         assert self._labels is not None
         file = label_file(self.shards[shard].file)
-        path = self.place.fetch(file, self._labels["sha256"].get(file))
+        try:
+            path = self.place.fetch(file, self._labels["sha256"].get(file))
+        except DamagedFile as problem:
+            remedy = f"`mein label {self.place} --by RUN` makes it again"
+            raise DamagedFile(f"{self.place}/{file} is damaged or missing: {remedy}.") from problem
         return read_labels(
             path, f"{self.place}/{file}", self.shards[shard].documents, self._labels["classes"]
         )
@@ -166,11 +177,11 @@ class Store:
 
 
 def _labels_of(place: Place) -> dict[str, Any] | None:
-    """The classes, the checksums of the label files by name, whose they are; none before it is labelled."""
+    """The classes, and by name of the label files their checksums and whose they are; none before."""
     try:
         content = read_json(place, LABELS)
         sha256 = {shard["file"]: shard["sha256"] for shard in content["shards"]}
-        by = frozenset(shard.get("by") for shard in content["shards"])
+        by = {shard["file"]: shard.get("by") for shard in content["shards"]}
         return {"classes": content["classes"], "sha256": sha256, "by": by}
     except FileNotFoundError:
         return None

@@ -204,3 +204,28 @@ def _is_count(text: str) -> bool:
 
 def _damaged(path: Path, reason: str) -> RunError:
     return RunError(f"{path} is damaged: {reason}; restore it from a copy or train again.")
+
+
+def words_in(text: str, config: WordsConfig) -> list[tuple[str, int, int]]:
+    """The words that `tokenize` finds, each with where it stands in the text.
+
+    >>> words_in("So<br>GOOD!", WordsConfig())
+    [('so', 0, 2), ('good', 6, 10), ('!', 10, 11)]
+    """
+    seen, places = _lowered(text) if config.lowercase else (text, range(len(text)))
+    if config.tokenizer == "words":
+        seen = LINE_BREAK.sub(lambda found: " " * len(found.group()), seen)
+    words, end = [], 0
+    for found in PATTERNS[config.tokenizer].finditer(seen):
+        start, stop = places[found.start()], places[found.end() - 1] + 1
+        words.append((found.group(), max(start, end), stop))  # two words may come from one letter
+        end = stop
+    return words
+
+
+def _lowered(text: str) -> tuple[str, Sequence[int]]:
+    """The text in lower case, and the place that each of its characters came from: some letters grow."""
+    lowered = text.lower()
+    if len(lowered) == len(text):
+        return lowered, range(len(text))
+    return lowered, [place for place, letter in enumerate(text) for _ in letter.lower()]
