@@ -17,12 +17,12 @@ from mein import sharing
 from mein.config import Config, load_config
 from mein.data.memory import Unlabeled, as_list, as_texts, as_weights, corpus_of_lists
 from mein.data.teacher import Teacher
-from mein.errors import ConfigError, InputError
+from mein.errors import ConfigError, InputError, RunError
 from mein.evaluation.table import headline
 from mein.explain import Explanation, explain
 from mein.inference import choose_device
 from mein.judge import train_and_judge
-from mein.model import load_model
+from mein.loading import load_model
 from mein.progress import Silence, Terminal
 from mein.run import CONTROLS
 
@@ -110,6 +110,8 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             weights = as_weights(sample_weight, by_class, labels)
             corpus = corpus_of_lists(texts, labels, weights, unlabeled, config.columns, Path(temporary))
             path = Path(temporary) / "run" if self.run_dir is None else Path(self.run_dir)
+            if (path / "config.json").exists():
+                raise RunError(f"{path} already holds a run: give another run_dir, or load it with `load`.")
             rows = train_and_judge(
                 config,
                 corpus,
@@ -171,10 +173,16 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def from_pretrained(
-        cls, path_or_id: str | Path, device: str = "auto", teacher: Teacher | None = None
+        cls,
+        path_or_id: str | Path,
+        device: str = "auto",
+        teacher: Teacher | None = None,
+        *,
+        revision: str | None = None,
+        token: str | None = None,
     ) -> Self:
-        """The classifier in a folder, or in a repository of the Hugging Face hub."""
-        return cls.load(sharing.from_pretrained(path_or_id), device, teacher)
+        """The classifier in a folder, or in a repository of the Hugging Face hub, which may be private."""
+        return cls.load(sharing.from_pretrained(path_or_id, revision=revision, token=token), device, teacher)
 
     def _source(self) -> Any:
         """The run folder, whose card has figures, or else the model in memory."""

@@ -44,6 +44,9 @@ class Silence:
         yield self
 
 
+SILENCE = Silence()
+
+
 class Terminal:
     """A live bar where the console is a terminal, a line now and then where it is not."""
 

@@ -122,7 +122,7 @@ def _hub(name: str) -> Iterator[Any]:
         from huggingface_hub.utils import HfHubHTTPError, HFValidationError, RepositoryNotFoundError
     except ImportError as problem:
         raise MissingExtra(
-            f"The hub needs the package huggingface_hub ({problem}): pip install 'mein[hub]'"
+            f"The hub needs the package huggingface_hub ({problem}): pip install '.[hub]'"
         ) from problem
     refusals: tuple[type[Exception], ...] = (OSError, *_http_errors(HfHubHTTPError))
     try:

@@ -93,6 +93,7 @@ def test_a_text_that_says_nothing_gets_the_classes_shares() -> None:
         (np.array([TEXTS]), r"X is a table of shape \(1, 60\): give one column of it."),
         (pd.DataFrame({"text": TEXTS}), r"X is a table of shape \(60, 1\): give one column of it."),
         (np.array("text"), "X is array.*: give a list, an array or a column."),
+        ({"text": TEXTS}, r"X is a mapping with the keys \['text'\]: give one of its values."),
         (3, "X is 3: give a list, an array or a column."),
         (None, "X is None: give a list"),
         ([*TEXTS[:59], None], "X holds None of type NoneType at position 59: give one text"),
@@ -287,7 +288,7 @@ def test_run_dir_keeps_the_run(fitted: MeinClassifier, answers: np.ndarray, tmp_
     model = tiny(run_dir=tmp_path / "run").fit(TEXTS, LABELS, unlabeled=RAW)
     assert_array_equal(model.predict_proba(NEW), answers)
     assert_array_equal(MeinClassifier.load(tmp_path / "run", "cpu").predict_proba(NEW), answers)
-    with pytest.raises(RunError, match="run already holds a run"):
+    with pytest.raises(RunError, match="run already holds a run: give another run_dir, or load it"):
         model.fit(TEXTS, LABELS)
 
 

@@ -2,16 +2,15 @@
 
 import io
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from mein.judge import train_and_judge
-from mein.progress import Pace, Silence, Task, Terminal, as_clock
+from mein.progress import Pace, Silence, Terminal, as_clock
 from tests import tiny
+from tests.recording import Recording
 
 
 class Clock:
@@ -96,22 +95,6 @@ def test_time_left_is_a_clock() -> None:
         "10:00:00",
         "0:00",
     ]
-
-
-class Recording(Silence):
-    """Keeps how many documents each step of a task was, by the task's name."""
-
-    def __init__(self) -> None:
-        self.steps: dict[str, list[int]] = {}
-        self.name = ""
-
-    @contextmanager
-    def task(self, name: str, total: int | None, done: int = 0) -> Iterator[Task]:
-        self.name = name
-        yield self
-
-    def advance(self, documents: int, note: str = "") -> None:
-        self.steps.setdefault(self.name, []).append(documents)
 
 
 def test_labelling_tells_of_every_batch_not_of_whole_shards(

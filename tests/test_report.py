@@ -253,6 +253,67 @@ def test_several_runs_stand_side_by_side(finished: Path, tmp_path: Path) -> None
     assert "seed 0 7" in text
 
 
+def test_the_lowest_error_is_marked_among_runs_judged_on_the_same_documents(
+    finished: Path, tmp_path: Path
+) -> None:
+    """Two runs on 120 documents, the second without a mistake; one on 3 of its own, without one too."""
+    better = fabricated(tmp_path / "better", LABELS, 40, {EXPERT: np.arange(60)})
+    few = fabricated(tmp_path / "few", LABELS, 1, {})
+    together = written([finished, better], tmp_path / "a.html")
+    assert leaders(together) == ["better"]
+    assert "shares them with no other" not in together
+    apart = written([finished, better, few], tmp_path / "b.html")
+    assert leaders(apart) == ["better"]
+    assert "a run that shares them with no other has no mark" in texts_of(apart)
+    assert leaders(written([finished, few], tmp_path / "c.html")) == []
+
+
+def leaders(html: str) -> list[str]:
+    """The marked runs of the comparison."""
+    return re.findall(r'<tr class="lead"><th scope="row"><a href="#run-\d">(.*?)</a>', html)
+
+
+def test_the_runs_of_several_seeds_are_told_together(finished: Path, tmp_path: Path) -> None:
+    for seed in (9, 10):
+        shutil.copytree(finished, tmp_path / "five" / f"seed-{seed}")
+    report_runs([tmp_path / "five"], None)
+    text = texts_of((tmp_path / "five" / "report.html").read_text(encoding="utf-8"))
+    assert "2 runs compared" in text
+    assert text.index("seed-9") < text.index("seed-10")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"seconds"', '"sdconds"'),
+        ('"stage"', '"stbge"'),
+        ('"epoch"', '"epocj"'),
+        ('"log_loss"', '"log_lors"'),
+        ('"dev_error"', '"dev_errov"'),
+        ('"stage"', '"stage'),
+    ],
+)
+def test_damaged_measurements_are_one_sentence(finished: Path, tmp_path: Path, old: str, new: str) -> None:
+    path = shutil.copytree(finished, tmp_path / "run")
+    metrics = path / "metrics.jsonl"
+    lines = metrics.read_text(encoding="utf-8").splitlines()
+    place = max(n for n, line in enumerate(lines) if old in line)
+    lines[place] = lines[place].replace(old, new)
+    metrics.write_text("\n".join([*lines, ""]), encoding="utf-8")
+    with pytest.raises(RunError, match=r"run(/metrics\.jsonl)? is damaged \(.*\): restore it from a copy\.$"):
+        write_report([path], tmp_path / "page.html")
+
+
+def test_damaged_predictions_are_one_sentence(finished: Path, tmp_path: Path) -> None:
+    path = shutil.copytree(finished, tmp_path / "run")
+    table = pq.read_table(path / "predictions.parquet")
+    renamed = table.rename_columns(["lable", *table.column_names[1:]])
+    for other in (renamed, table.drop_columns([MIXTURE]), table.slice(1)):
+        pq.write_table(other, path / "predictions.parquet")
+        with pytest.raises(RunError, match=r"predictions\.parquet is damaged or was changed by another"):
+            write_report([path], tmp_path / "page.html")
+
+
 def test_a_run_without_raw_text_says_so(tmp_path: Path) -> None:
     texts = tiny.TEXTS
     labeled = source_of_lists(texts.labeled_texts, texts.labeled_labels)

@@ -26,15 +26,16 @@ from fastapi.openapi.models import OpenAPI
 from starlette.testclient import TestClient
 
 from mein.errors import ConfigError, InputError, MissingExtra
-from mein.model import Model, load_model
+from mein.loading import load_model
+from mein.model import Model
 from mein.serve.app import make_app
 from mein.serve.batching import Batcher
 from mein.serve.logs import JsonLines
-from mein.serve.marks import explained, words_in
+from mein.serve.marks import explained
 from mein.serve.metrics import Histogram, Metrics
 from mein.serve.settings import ServeSettings, make_settings
 from mein.shell.serve import greeting, listen, read_token, serve_run
-from mein.text.words import WordsConfig, tokenize
+from mein.text.words import WordsConfig, tokenize, words_in
 from tests import serving, tiny
 from tests.serving import Server, read, request
 from tests.tiny import TEXTS
@@ -191,6 +192,33 @@ def test_files_leave_nothing_behind(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_stop_leaves_nothing_of_a_file_in_hand(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is there when the lifespan ends stays: the signal ends the process then."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("mein.serve.files.label_csv", lambda *parts: time.sleep(0.5))
+    headers = [(b"content-type", b"text/csv")]
+    scope = {"type": "http", "method": "POST", "path": "/label", "query_string": b"", "headers": headers}
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"text\ngood\n"}
+
+    async def send(message: Any) -> None:
+        raise AssertionError(message)
+
+    async def left() -> list[Path]:
+        app = make_app(model, SMALL)
+        async with app.router.lifespan_context(app):
+            visit = asyncio.ensure_future(app(scope, receive, send))
+            while not list(tmp_path.glob("*/upload.csv")):
+                await asyncio.sleep(0.01)
+            visit.cancel()  # as uvicorn does when its patience is at an end
+        return list(tmp_path.iterdir())
+
+    assert asyncio.run(left()) == []
+
+
 # What is refused
 
 
@@ -222,7 +250,10 @@ def test_a_body_of_another_shape_is_refused(client: TestClient, body: bytes, sen
     ("content", "sentence"),
     [
         (b"", "The file is empty; give"),
-        (b"id,name\n1,2\n", "The file"),
+        (
+            b"id,name\n1,2\n",
+            "The file has no column that looks like the text among 'id', 'name'; name it with ?text_column=",
+        ),
         (b'text\n"open\n', "The file is malformed"),
         (b"text\na,b\n", "The file is malformed in line 2"),
         (b"text\n" + b"a" * 5_001 + b"\n", "Row 1 holds a text of more than 5,000 characters"),
@@ -358,7 +389,7 @@ def test_an_open_door_is_told() -> None:
 
 def test_a_missing_extra_is_told(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    with pytest.raises(MissingExtra, match=r"Serving needs the packages fastapi and uvicorn .*mein\[serve\]"):
+    with pytest.raises(MissingExtra, match=r"Serving needs the packages fastapi and uvicorn .*'\.\[serve\]'"):
         serve_run(run)
 
 

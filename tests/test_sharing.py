@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from mein.errors import MissingExtra, RunError
-from mein.model import load_model
+from mein.loading import load_model
 from mein.sharing import SHARED, from_pretrained, push_to_hub, save_pretrained
 from tests import tiny
 
@@ -149,5 +149,5 @@ def test_a_hub_out_of_reach_is_one_sentence(run: Path, monkeypatch: pytest.Monke
 
 def test_without_the_extra_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(MissingExtra, match=r"pip install 'mein\[hub\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install '\.\[hub\]'"):
         from_pretrained("me/reviews")

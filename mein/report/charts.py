@@ -7,9 +7,9 @@ import numpy as np
 from markupsafe import Markup
 
 from mein.evaluation.calibration import Reliability, RiskCoverage
-from mein.evaluation.table import EXPERT, MIXTURE, TFIDF, Row
+from mein.evaluation.table import EXPERT, MIXTURE, TFIDF, Row, percent
 from mein.report.svg import Figure, Scale, draw_axes, tick_text, ticks
-from mein.report.words import number, percent, signed
+from mein.report.words import number, signed
 
 WIDTH = 358  # fits a phone without being scaled, so that letters keep their size
 MOST_POINTS = 160

@@ -6,26 +6,25 @@ from typing import Any
 import numpy as np
 
 from mein.evaluation.significance import mcnemar, mean_and_spread
-from mein.evaluation.table import EXPERT
+from mein.evaluation.table import EXPERT, percent
 from mein.report.charts import css_of, error_text, forest, interval_text
 from mein.report.headline import verdict
 from mein.report.reading import Finished
 from mein.report.sections import settings
-from mein.report.words import p_value, percent, seconds, signed
+from mein.report.words import p_value, seconds, signed
 
 
 def comparison(runs: Sequence[Finished], names: Sequence[str]) -> dict[str, Any] | None:
     """The table over runs; None where there is only one."""
     if len(runs) < 2:
         return None
-    best = min(runs, key=lambda run: run.rows[run.best].scores.error)
-    rows = [_row(run, name, best) for run, name in zip(runs, names, strict=True)]
+    rows = [_row(run, name, _best_beside(run, runs)) for run, name in zip(runs, names, strict=True)]
     bars = [(name, css_of(run.best), run.rows[run.best]) for run, name in zip(runs, names, strict=True)]
     different = _different_settings(runs)
     return {
         "rows": rows,
         "forest": forest("runs-forest", bars, "Error of each run"),
-        "is_paired": all(_are_same_documents(run, best) for run in runs),
+        "is_paired": all(_are_same_documents(run, runs[0]) for run in runs),
         "names": list(names),
         "different": different,
         "over_seeds": _over_seeds(runs) if {name for name, _ in different} == {"seed"} else [],
@@ -43,12 +42,18 @@ def unique_names(runs: Sequence[Finished]) -> list[str]:
     return [name if names.count(name) == 1 else f"{name} ({i + 1})" for i, name in enumerate(names)]
 
 
-def _row(run: Finished, name: str, best: Finished) -> dict[str, Any]:
+def _best_beside(run: Finished, runs: Sequence[Finished]) -> Finished | None:
+    """The best of those judged on the same documents as a run, itself among them; none where it is alone."""
+    peers = [other for other in runs if _are_same_documents(other, run)]
+    return min(peers, key=lambda peer: peer.rows[peer.best].scores.error) if len(peers) > 1 else None
+
+
+def _row(run: Finished, name: str, best: Finished | None) -> dict[str, Any]:
     row, expert = run.rows[run.best], run.rows.get(EXPERT)
     gain = None if expert is None else expert.difference
     counts = run.counts
     p = None
-    if run is not best and _are_same_documents(run, best):
+    if best is not None and run is not best:
         p = mcnemar(_is_right(run), _is_right(best))
     return {
         "name": name,

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from mein.evaluation.table import percent
 from mein.report.charts import WIDTH, shortened
 from mein.report.svg import CHARACTER, Figure
-from mein.report.words import percent
 
 MOST_CLASSES = 10  # that a matrix on a phone can show
 MOST_PAIRS = 12

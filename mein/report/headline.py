@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from mein.evaluation.table import EXPERT, MIXTURE, TEACHER, TFIDF
+from mein.evaluation.table import EXPERT, MIXTURE, TEACHER, TFIDF, percent
 from mein.report.charts import error_text, interval_text
 from mein.report.reading import Finished
-from mein.report.words import counted, p_equals, percent
+from mein.report.words import counted, p_equals
 
 VERDICTS = {  # how the sentence of the verdict begins, and what that means in a word
     "The unlabelled text helped": ("helped", "The raw text helped"),

@@ -11,15 +11,19 @@ from mein import __version__
 from mein.errors import RunError
 from mein.files import write_atomically
 from mein.report.comparison import comparison, unique_names
-from mein.report.reading import Finished, read_finished
+from mein.report.reading import Finished, read_finished, telling_of_damage
 from mein.report.sections import sections
+from mein.training.folder import runs_of_seeds
 
 TEMPLATES = Path(__file__).parent / "templates"
 
 
 def write_report(paths: Sequence[Path], target: Path) -> None:
-    """Write the page about one or several finished runs; the same folders give the same bytes."""
-    runs = [read_finished(path) for path in paths]
+    """Write the page about one or several finished runs; the same folders give the same bytes.
+
+    A folder with the runs of several seeds stands for all of them.
+    """
+    runs = [read_finished(run) for path in paths for run in runs_of_seeds(path) or [path]]
     for run in runs:
         if not run.rows:
             raise RunError(
@@ -33,10 +37,10 @@ def page(runs: Sequence[Finished]) -> str:
     """The page as text."""
     names = unique_names(runs)
     style = (TEMPLATES / "style.css").read_text(encoding="utf-8")
-    told = [
-        sections(run, f"run{i}") | {"name": name}
-        for i, (run, name) in enumerate(zip(runs, names, strict=True))
-    ]
+    told = []
+    for i, (run, name) in enumerate(zip(runs, names, strict=True)):
+        with telling_of_damage(run.path):
+            told.append(sections(run, f"run{i}") | {"name": name})
     return environment().get_template("report.html").render(
         runs=told,
         comparison=comparison(runs, names),

@@ -1,6 +1,7 @@
 """A finished run as its folder tells it: the only thing that the report and the card read."""
 
-import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -9,7 +10,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from safetensors import SafetensorError, safe_open
 
 from mein.artefacts import damaged
 from mein.errors import RunError
@@ -18,6 +18,7 @@ from mein.evaluation.metrics import Scores
 from mein.evaluation.significance import BootstrapResult
 from mein.evaluation.table import EXPERT, MIXTURE, Row
 from mein.provenance import without_credentials
+from mein.training.checkpoint import load_facts
 from mein.training.folder import RunFolder
 
 
@@ -91,18 +92,30 @@ class Finished:
         """c_i of each imitator; none where there was no unlabelled text."""
         return self.config["imitators"]["windows"] if self.gates else []
 
+    @property
+    def weights(self) -> list[tuple[str, float]]:
+        """What each voice counts for once calibrated: 1 / T for the expert, g / T for the others."""
+        voices = [("expert", 1.0)] + ([] if self.lexicon_gate is None else [("lexicon", self.lexicon_gate)])
+        voices += [(f"c={c}", gate) for c, gate in zip(self.windows, self.gates, strict=True)]
+        return [(name, gate / self.temperature) for name, gate in voices]
+
     @cached_property
     def predictions(self) -> pa.Table:
         """One row a judged document."""
+        path = self.path / "predictions.parquet"
         try:
-            return pq.read_table(self.path / "predictions.parquet")
+            table = pq.read_table(path)
         except FileNotFoundError as problem:
             raise RunError(
                 f"{self.path} holds a classifier without its measurements, predictions.parquet is missing: "
                 "give the folder that `mein train --out` wrote."
             ) from problem
         except (OSError, pa.ArrowException) as problem:
-            raise damaged(self.path / "predictions.parquet") from problem
+            raise damaged(path) from problem
+        is_whole = {"label", *self.rows} <= set(table.column_names)
+        if not is_whole or {row.scores.documents for row in self.rows.values()} - {table.num_rows}:
+            raise damaged(path)
+        return table
 
     @cached_property
     def label_ids(self) -> np.ndarray:
@@ -135,14 +148,14 @@ def read_finished(path: Path) -> Finished:
     identity, labels = folder.read_json("config.json"), folder.read_json("labels.json")
     if not folder.is_done:
         raise RunError(f"The run in {path} is not finished: continue it with `mein train --resume`.")
-    facts = _facts(path / "mixture.safetensors")
+    facts = load_facts(path / "mixture.safetensors")
     optional = {
         name: folder.read_json(f"{name}.json") if (folder / f"{name}.json").exists() else {}
         for name in ("judged", "provenance")
     }
-    try:
+    with telling_of_damage(path):
         count = len(identity["config"]["imitators"]["windows"])
-        return Finished(
+        run = Finished(
             path=path,
             config=identity["config"],
             data={part: without_credentials(name) for part, name in identity.get("data", {}).items()},
@@ -154,21 +167,17 @@ def read_finished(path: Path) -> Finished:
             temperature=facts["temperature"],
             **optional,
         )
-    except (KeyError, TypeError, ValueError) as problem:
-        raise RunError(f"{path} is damaged ({problem!r}): restore it from a copy.") from problem
+        run.rows  # noqa: B018 - read now: whoever needs them later cannot tell what is wrong
+    return run
 
 
-def _facts(path: Path) -> dict[str, Any]:
-    """What stands beside the weights, without reading them: an expert may be large."""
+@contextmanager
+def telling_of_damage(path: Path) -> Iterator[None]:
+    """Make one sentence of what a run's files do not hold, or hold otherwise than they were written."""
     try:
-        with safe_open(path, framework="np") as file:
-            facts = json.loads((file.metadata() or {})["mein"])["facts"]
-    except FileNotFoundError as problem:
-        raise RunError(f"{path} is missing: this is not a finished run.") from problem
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError) as problem:
-        raise damaged(path) from problem
-    assert isinstance(facts, dict)
-    return facts
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError) as problem:
+        raise RunError(f"{path} is damaged ({problem!r}): restore it from a copy.") from problem
 
 
 def _row(line: dict[str, Any]) -> Row:

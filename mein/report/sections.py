@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from mein.evaluation.calibration import reliability, risk_coverage
 from mein.evaluation.metrics import calibration_error
-from mein.evaluation.table import EXPERT, IMITATORS_ALONE, MIXTURE, TEACHER, TFIDF
+from mein.evaluation.table import EXPERT, IMITATORS_ALONE, MIXTURE, TEACHER, TFIDF, percent
 from mein.prepare import remarks
 from mein.report import confusion as confusions
 from mein.report.charts import (
@@ -24,7 +24,7 @@ from mein.report.curves import curves
 from mein.report.documents import changed, fragments
 from mein.report.headline import hero
 from mein.report.reading import Finished
-from mein.report.words import number, p_value, percent, seconds, signed
+from mein.report.words import number, p_value, seconds, signed
 
 MEANINGS = {
     TFIDF: "labels only, no network: the baseline",
@@ -121,11 +121,11 @@ def voices(run: Finished, key: str) -> dict[str, Any] | None:
     """The gates, signed, and how much each voice moved the answers; None without imitators."""
     if not run.gates:
         return None
-    T = run.temperature
-    rows: list[tuple[str, str, float, float | None]] = [("expert", "expert", 1.0 / T, None)]
-    if run.lexicon_gate is not None:
-        rows.append(("lexicon", "expert", run.lexicon_gate / T, run.lexicon_gate))
-    rows += [(f"c = {c}", "mixture", g / T, g) for c, g in zip(run.windows, run.gates, strict=True)]
+    gates = [None, *([] if run.lexicon_gate is None else [run.lexicon_gate]), *run.gates]
+    rows = [
+        (name.replace("=", " = "), "mixture" if "=" in name else "expert", weight, gate)
+        for (name, weight), gate in zip(run.weights, gates, strict=True)
+    ]
     chart = signed_bars(
         f"{key}-gates",
         [row[:3] for row in rows],
@@ -146,7 +146,7 @@ def voices(run: Finished, key: str) -> dict[str, Any] | None:
         "is_closed": not any(run.gates),
         "has_lexicon": run.lexicon_gate is not None,
         "has_negative": any(gate < 0 for gate in run.gates),
-        "temperature": number(T),
+        "temperature": number(run.temperature),
         "rows": [(n, "" if g is None else signed(g, 3), signed(w, 3)) for n, _, w, g in rows],
     }
 

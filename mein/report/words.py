@@ -3,11 +3,6 @@
 import math
 
 
-def percent(value: float, documents: int) -> str:
-    """One decimal, or two where there are enough documents for the second to mean something."""
-    return f"{value:.1f}" if documents < 5_000 else f"{value:.2f}"
-
-
 def p_value(value: float | None) -> str:
     """Such as 0.41, 0.0320, 0.0003, < 0.0001; nothing for none."""
     if value is None:
@@ -47,6 +42,6 @@ def seconds(value: float) -> str:
     return f"{int(value // 3600)} h {int(value % 3600 // 60)} min"
 
 
-def counted(n: int, one: str, many: str | None = None) -> str:
+def counted(n: int, one: str) -> str:
     """1 document, 2,000 documents."""
-    return f"{n:,} {one if n == 1 else many or one + 's'}"
+    return f"{n:,} {one if n == 1 else one + 's'}"

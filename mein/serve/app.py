@@ -83,11 +83,13 @@ def make_app(model: Model, settings: ServeSettings | None = None, token: str | N
     settings = ServeSettings() if settings is None else settings
     metrics = Metrics()
     batcher = Batcher(model.log_probs, settings, metrics)
+    labeller = Labeller(model, batcher, settings)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         batcher.start()
         yield
+        await labeller.stop()
         await batcher.stop()
 
     app = FastAPI(
@@ -103,7 +105,7 @@ def make_app(model: Model, settings: ServeSettings | None = None, token: str | N
     _add_predict(app, service)
     _add_explain(app, service)
     app.router.route_class = APIRoute
-    _add_label(app, service)
+    _add_label(app, labeller)
     _add_watching(app, service)
     _add_page(app)
     _add_refusals(app)
@@ -154,9 +156,7 @@ def _add_explain(app: FastAPI, service: Service) -> None:
         return Response(json.dumps(found, ensure_ascii=False).encode("utf-8"), media_type=JSON)
 
 
-def _add_label(app: FastAPI, service: Service) -> None:
-    labeller = Labeller(service.model, service.batcher, service.settings)
-
+def _add_label(app: FastAPI, labeller: Labeller) -> None:
     @app.post(
         "/label",
         response_class=Response,

@@ -4,6 +4,7 @@ import asyncio
 import shutil
 import tempfile
 import threading
+import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
@@ -13,6 +14,7 @@ import pyarrow as pa
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 
+from mein.data.columns import remedy
 from mein.data.readers import Label, find_text_column, plain_text, read_tables
 from mein.data.writers import open_writer
 from mein.errors import InputError
@@ -24,6 +26,7 @@ from mein.serve.settings import ServeSettings
 
 CHUNK_BYTES = 1 << 16
 POLL_SECONDS = 0.25
+STOP_SECONDS = 2.0
 TYPES = {"text/csv", "application/csv", "application/vnd.ms-excel"}  # the last is what Windows says
 
 
@@ -34,17 +37,18 @@ class Labeller:
         self._model = model
         self._batcher = batcher
         self._settings = settings
-        self._open = 0
+        self._folders: set[Path] = set()  # of the files in hand
 
     async def answer(self, request: Request, text_column: str | None) -> Response:
         """The labelled file; nothing of it is sent before all of it is labelled."""
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind not in TYPES:
             raise Refused(415, "The body is not said to be a CSV: send it with `Content-Type: text/csv`.")
-        if self._open >= self._settings.files:
-            raise Refused(503, f"{self._open} files are being labelled: try again later.", retry_after="5")
-        self._open += 1
+        if len(self._folders) >= self._settings.files:
+            sentence = f"{len(self._folders)} files are being labelled: try again later."
+            raise Refused(503, sentence, retry_after="5")
         folder = Path(tempfile.mkdtemp(prefix="mein-serve-"))
+        self._folders.add(folder)
         try:
             source, target = folder / "upload.csv", folder / "labelled.csv"
             await _store(request, source)
@@ -52,10 +56,21 @@ class Labeller:
             request.scope["mein.texts"] = rows
             labelled = target.open("rb")
         finally:
-            self._open -= 1
             shutil.rmtree(folder, ignore_errors=True)  # an open file lives on until it is closed
+            self._folders.remove(folder)
         headers = {"content-disposition": 'attachment; filename="labelled.csv"', "x-rows": str(rows)}
         return StreamingResponse(_parts(labelled), media_type="text/csv; charset=utf-8", headers=headers)
+
+    async def stop(self) -> None:
+        """Wait a moment for files that were given up, and leave nothing of them behind.
+
+        The server does not wait: it ends its process before they have cleared up after themselves.
+        """
+        deadline = time.monotonic() + STOP_SECONDS
+        while self._folders and time.monotonic() < deadline:
+            await asyncio.sleep(0.01)
+        for folder in self._folders:
+            shutil.rmtree(folder, ignore_errors=True)
 
     async def _label(self, request: Request, source: Path, target: Path, text_column: str | None) -> int:
         """Label in a thread; it stops soon after the client has gone or the time is up."""
@@ -77,7 +92,8 @@ class Labeller:
         except InputError as problem:
             if is_off.is_set():
                 raise ClientDisconnect from problem
-            raise Refused(422, str(problem).replace(str(source), "The file")) from problem
+            told = str(problem).replace(str(source), "The file")
+            raise Refused(422, told.replace(remedy("text"), "name it with ?text_column=NAME")) from problem
         finally:
             is_off.set()
             await asyncio.wait({work})

@@ -8,16 +8,13 @@ import numpy as np
 from mein.data.labels import Label
 from mein.explain import Explanation, explain
 from mein.model import Model
-from mein.text.words import LINE_BREAK, PATTERNS, WordsConfig
+from mein.text.words import words_in
 
 
-def explained(
-    model: Model, text: str, top: int, label: Label | None = None, against: Label | None = None
-) -> dict[str, Any]:
+def explained(model: Model, text: str, top: int, label: Label | None = None) -> dict[str, Any]:
     """The explanation with its `top` fragments, all probabilities, and the text in marked segments."""
-    explanation = explain(model, text) if label is None else explain(model, text, label, against)
+    explanation = explain(model, text, label)
     segments, shares = marks(model, text, explanation)
-    probabilities = np.exp(model.log_probs([text])[0]).tolist()
     fragments = [
         {
             "text": fragment.text,
@@ -32,7 +29,7 @@ def explained(
         "label": explanation.label,
         "probability": explanation.probability,
         "alternative": explanation.alternative,
-        "probabilities": dict(zip(map(str, model.labels.classes), probabilities, strict=True)),
+        "probabilities": dict(zip(map(str, model.labels.classes), explanation.probabilities, strict=True)),
         "log_odds": explanation.log_odds,
         "expert": explanation.expert,
         "lexicon": explanation.lexicon,
@@ -62,31 +59,6 @@ def marks(model: Model, text: str, explanation: Explanation) -> tuple[list[str],
         for window in (explanation.imitators if explanation.pieces else ())
     }
     return segments, shares
-
-
-def words_in(text: str, config: WordsConfig) -> list[tuple[str, int, int]]:
-    """The words that `tokenize` finds, each with where it stands in the text.
-
-    >>> words_in("So<br>GOOD!", WordsConfig())
-    [('so', 0, 2), ('good', 6, 10), ('!', 10, 11)]
-    """
-    seen, places = _lowered(text) if config.lowercase else (text, range(len(text)))
-    if config.tokenizer == "words":
-        seen = LINE_BREAK.sub(lambda found: " " * len(found.group()), seen)
-    words, end = [], 0
-    for found in PATTERNS[config.tokenizer].finditer(seen):
-        start, stop = places[found.start()], places[found.end() - 1] + 1
-        words.append((found.group(), max(start, end), stop))  # two words may come from one letter
-        end = stop
-    return words
-
-
-def _lowered(text: str) -> tuple[str, Sequence[int]]:
-    """The text in lower case, and the place that each of its characters came from: some letters grow."""
-    lowered = text.lower()
-    if len(lowered) == len(text):
-        return lowered, range(len(text))
-    return lowered, [place for place, letter in enumerate(text) for _ in letter.lower()]
 
 
 def _by_word(values: np.ndarray, lengths: Sequence[int]) -> np.ndarray:
