@@ -46,7 +46,7 @@ from mein.experiments.seconds import seconds_of
 from mein.experiments.shared import cells_that_fit, encoded_text
 from mein.experiments.speed import speed_table
 from mein.lexicon import LEXICON, LEXICON_OF_TRAIN
-from mein.model import load_model, load_variant, read_config
+from mein.loading import load_model, load_variant, read_config
 from mein.progress import Silence
 from mein.shell.reproduce import Request, reproduce, write_pages
 from mein.text.store import Store
@@ -315,6 +315,16 @@ def test_the_page_shows_mean_spread_number_and_the_paper_s_figure() -> None:
     page = tables.results_page(lines)
     assert "| lstm | 10.50 ± 0.71 [2] (10.98) |" in page
     assert "48 of 49 cells are empty." in page
+
+
+def test_the_page_names_rows_without_any_figure_in_one_sentence() -> None:
+    page = tables.results_page([made_up("lstm", "plain", 0, 100) | {"dataset": "r52"}])
+    assert page.count("\n| lstm |") == 1
+    assert "\n| lm-lstm |" not in page
+    assert "are left out: lm-lstm, adv-lm-lstm, vat-lm-lstm, ivat-lstm, elmo-lstm, adv-lm-lstm-large." in page
+    page = tables.results_page([made_up("lstm", "plain", 0, 100)])
+    assert "\n| ivat-lstm | (5.66) |" in page
+    assert "are left out" not in page
 
 
 @pytest.mark.parametrize(("imn", "is_starred"), [(40, True), (99, False), (120, False)])

@@ -1,9 +1,6 @@
 """How long a run took, by its own records, which outlive a kill."""
 
-import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from mein.training.folder import RunFolder
 
@@ -16,12 +13,3 @@ def seconds_of(folder: RunFolder) -> float:
         if "epoch" in line:
             epochs[line["stage"]] += line["seconds"]
     return sum(max(steps.get(name, 0.0), epochs[name]) for name in {*steps, *epochs})
-
-
-@contextmanager
-def timed(folder: RunFolder, step: str) -> Iterator[None]:
-    """Record how long a step took, the first time that it comes to its end."""
-    started = time.monotonic()
-    yield
-    if not any(line["step"] == step for line in folder.metrics("steps")):
-        folder.record("steps", step=step, seconds=round(time.monotonic() - started, 3))

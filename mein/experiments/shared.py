@@ -11,7 +11,7 @@ from mein.errors import InputError, RunError
 from mein.experiments.branch import share
 from mein.experiments.cells import TEACHERS, Cell
 from mein.experiments.experiment import OF_TEXT, Experiment
-from mein.experiments.seconds import seconds_of, timed
+from mein.experiments.seconds import seconds_of
 from mein.files import sha256_of
 from mein.inference import choose_device
 from mein.labeled import read_labeled
@@ -53,7 +53,7 @@ def encoded_text(experiment: Experiment, cell: Cell, work: Path, corpus: Corpus)
         _refuse_other_files(folder, corpus)
         labeled = read_labeled(config, corpus)
         reader = open_reader(main, folder, labeled.labels.classes, choose_device(config.runtime.device))
-        with timed(folder, "encoding"):
+        with folder.timed("encoding"):
             counts = prepare(config, corpus, labeled, folder, experiment.reporter, reader)
     if counts.get("unlabeled", 0) == 0:
         raise InputError(
@@ -120,7 +120,7 @@ def expert_config(
             texts, held_out = ([Store.open(folder / f"encoded/{part}") for part in parts] for parts in TEXTS)
             words = Words.load(folder / "words.txt")
             runtime = Runtime(folder, experiment.reporter, own.runtime.checkpoint_seconds)
-            with timed(folder, "language_model"):
+            with folder.timed("language_model"):
                 language_model(own, words, texts, held_out[0], runtime, choose_device(own.runtime.device))
     named["expert.language_model"] = str(folder.path)
     found = experiment.config(cell.dataset, cell.expert, cell.seed, **named)

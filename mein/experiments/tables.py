@@ -22,29 +22,55 @@ TITLES = {
 }
 HEAD = """# Results
 
-Made by `mein reproduce` from the lines under `results/`; do not edit. Test error in %, mean over seeds, its
-standard deviation and their number; the paper's figure in brackets. A star: better than the expert alone
-**and** than closed gates **and** than random vectors, each with p < 0.05 by a paired bootstrap over
-documents, seeds pooled; with a lexicon **and** than without it **and** than closed gates with one.
-Everything was chosen on dev; test labels were read once, at the end of each run.
+Made by `mein reproduce --page` from the lines under `results/`; do not edit.
 
-What differs from the paper is listed in [paper.md](paper.md), and why in [log.md](log.md): our gates are
-free and fitted on dev, evidence is centred, imitators start nearer zero and learn at a rate that falls to 0.
-A lexicon is logistic regression on pieces, pairs and triples of them, learned from the labels, with a gate of
-its own: fitted on dev while it knows the labels of train; on test it has learned those of dev too, which
-columns without one have not.
-Each line under `results/` has its command, which makes it anew. **Rows differ in settings**: those whose
-command has `words.max_length=400` read the last 400 words of a document, others the last 1,000; a cell may
-have fewer seeds than the one beside it. With the preset full the two kinds of gates differ in stage 3 alone.
-IMDB's LSTM had one more seed, whose lines are lost: 10.00, by the paper's gates 9.59, by ours 7.98.
-`imdb-150k` is IMDB with 100,000 more reviews in its file of unlabelled text, `imdb-400` a copy of IMDB's
-folder, where ADV read the last 400 words (the paper's figures stand beside `imdb`); `electronics` follows
-Elec's recipe but is not Elec, and `r52` stands in for RCV1: the paper has no figures for these two.
-`transformer` on `rotten` is MiniLM that has read IMDB's sentences and learned IMDB's labels before
-([log.md](log.md)); its seeds, each a split of its own, are 3 to 5, its student's 6 to 8, that of the other
-rows is 0, so that rows there differ in their test documents. The expert of a `-student` row has also learned
-what the mixture of its teacher, the row without that word, says of raw text, by our gates and with a lexicon:
-all columns of such a row, not only the last two, have had a lexicon's help.
+**Cells**
+
+- A cell is the test error in %: mean over seeds ± standard deviation, [number of seeds], (the paper's
+  figure).
+- A star: better than the expert alone **and** than closed gates **and** than random vectors, each with p <
+  0.05 by a paired bootstrap over documents, seeds pooled.
+- With a lexicon a star also takes our gates without one **and** closed gates with one.
+- Everything was chosen on dev; test labels were read once, at the end of each run.
+- A cell may have fewer seeds than the one beside it.
+
+**Lines**
+
+- Each line under `results/` has its seed and its command, which makes it anew.
+- A plus behind a commit, as in `78aedbe+`: the package's files differed from that commit; how is not
+  recorded.
+- **Rows differ in settings**: those whose command has `words.max_length=400` read the last 400 words of a
+  document, others the last 1,000.
+- With the preset full the two kinds of gates differ in stage 3 alone.
+
+**What differs from the paper** ([paper.md](paper.md), and why: [log.md](log.md))
+
+- Our gates are free and fitted on dev, and evidence is centred.
+- Imitators start nearer zero and learn at a rate that falls to 0.
+- A lexicon is logistic regression on pieces, pairs and triples of them, learned from the labels, with a
+  gate of its own. The gate is fitted on dev by a lexicon of train; on test the lexicon has learned dev's
+  labels too, which columns without one have not.
+
+**Data sets**
+
+- `imdb-150k` is IMDB with 100,000 more reviews in its file of unlabelled text.
+- `imdb-400` is a copy of IMDB's folder, where ADV read the last 400 words; the paper's figures stand beside
+  `imdb`.
+- `electronics` follows Elec's recipe but is not Elec, and `r52` stands in for RCV1: the paper has no
+  figures for these two.
+- On `rotten` each seed is a split of its own, so rows differ in their test documents: `transformer` has
+  seeds 3 to 5, its student 6 to 8, other rows 0.
+
+**Rows**
+
+- IMDB's LSTM had one more seed, whose lines are lost: 10.00, by the paper's gates 9.59, by ours 7.98.
+- IMDB's seeds of LM-LSTM start from three language models, those of ADV from two, those of VAT from four.
+- VAT's rows drew raw text of middling length more often than the shortest and the longest; it is drawn
+  evenly since ([log.md](log.md)), and no row was made anew.
+- `transformer` on `rotten` is MiniLM that has read IMDB's sentences and learned IMDB's labels before
+  ([log.md](log.md)).
+- The expert of a `-student` row has also learned what the mixture of its teacher, the row without that
+  word, says of raw text, by our gates and with a lexicon. So all its columns have had a lexicon's help.
 """
 
 
@@ -63,7 +89,7 @@ def results_page(lines: Sequence[Line]) -> str:
 
 def _results(dataset: str, lines: Sequence[Line]) -> str:
     """Experts by variants."""
-    rows, empty, experts = [], 0, experts_of(lines)
+    rows, empty, blank, experts = [], 0, [], experts_of(lines)
     for expert in experts:
         cells = []
         for variant in VARIANTS:
@@ -71,12 +97,22 @@ def _results(dataset: str, lines: Sequence[Line]) -> str:
             empty += not found
             star = "\\*" if found and variant.startswith("imn") and _is_starred(lines, found) else ""
             cells.append(_shown(found, RESULTS.get(expert, {}).get(variant, {}).get(dataset)) + star)
-        rows.append([expert, *cells])
+        if any(cells):
+            rows.append([expert, *cells])
+        else:
+            blank.append(expert)
     if empty == len(experts) * len(VARIANTS):
         return ""
     table = _table(["expert", *(TITLES[variant] for variant in VARIANTS)], rows)
-    remarks = [f"{empty} of {len(experts) * len(VARIANTS)} cells are empty.", *_mixed_settings(lines)]
+    remarks = [f"{empty} of {len(experts) * len(VARIANTS)} cells are empty.", *_without_row(blank)]
+    remarks += _mixed_settings(lines)
     return f"### Table of results\n\n{table}\n\n{' '.join(remarks)}"
+
+
+def _without_row(experts: Sequence[str]) -> Iterator[str]:
+    """A sentence in place of rows without a figure, ours or the paper's."""
+    if experts:
+        yield f"Rows without any figure, ours or the paper's, are left out: {', '.join(experts)}."
 
 
 def _mixed_settings(lines: Sequence[Line]) -> Iterator[str]:
