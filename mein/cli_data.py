@@ -27,7 +27,7 @@ def data(
 ) -> None:
     """Fetch a benchmark, check it, and write it as Parquet.
 
-    Downloads are kept in $XDG_CACHE_HOME/mein or ~/.cache/mein.
+    Downloads are kept in $MEIN_CACHE, else in mein in $XDG_CACHE_HOME or ~/.cache.
     """
     from mein.shell.data import list_benchmarks, prepare_benchmark
 

@@ -24,7 +24,9 @@ LabelColumn = Annotated[
 ]
 Preset = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="small (a CPU), full (a GPU), paper ...; else what fits the machine."),
+    typer.Option(
+        metavar="NAME", help="small (a CPU), full (a GPU), frozen, transformer, paper ...; else what fits."
+    ),
 ]
 ConfigFile = Annotated[
     Path | None,

@@ -19,7 +19,7 @@ from mein.hub import load_masked
 from mein.hub.library import transformers_quietly
 from mein.hub.networks import load_masked_network
 from mein.hub.source import pooling_of
-from mein.model import read_config
+from mein.loading import read_config
 from mein.progress import Silence
 from mein.text.store import Store
 from mein.training.checkpoint import load_tensors

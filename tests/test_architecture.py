@@ -4,6 +4,7 @@ Each check is a function from source to complaints, and is shown to complain onc
 """
 
 import ast
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -27,6 +28,7 @@ FLOORS = [
     {"config", "lexicon"},
     {"config_file", "building", "artefacts", "labeled", "unlabeled"},
     {"model"},
+    {"loading"},
     {"prepare", "label_worker"},
     {"adapt", "pretrain"},
     {"workspace"},
@@ -236,6 +238,22 @@ def test_each_check_lets_the_harmless_pass(check: Check) -> None:
 def test_every_file_keeps_the_plan(path: Path) -> None:
     room, source = room_of(path), path.read_text(encoding="utf-8")
     assert [complaint for check in CHECKS for complaint in check(room, source)] == []
+
+
+def floors_of(document: str) -> list[set[str]]:
+    """The rooms of each row of the first table of a document."""
+    rows = re.findall(r"^\| (`[^|]*) \|", document.split("## The rooms")[1].split("\n\n## ")[0], re.MULTILINE)
+    return [set(re.findall(r"`([^`]+)`", row)) for row in rows]
+
+
+def test_the_table_of_rooms_is_read() -> None:
+    table = "| room | what |\n|---|---|\n| `a`, `b` | `x` |\n| `c` | z |\n"
+    assert floors_of(f"## The rooms\n\n{table}\n\n## Data\n\n| `d` | |\n") == [{"a", "b"}, {"c"}]
+
+
+def test_design_tells_the_same_floors() -> None:
+    document = PACKAGE.parent / "docs" / "design.md"
+    assert floors_of(document.read_text(encoding="utf-8")) == FLOORS
 
 
 def test_every_module_has_a_floor() -> None:

@@ -10,7 +10,7 @@ import yaml  # type: ignore[import-untyped]
 
 from mein.data.corpus import Corpus, source_of_lists
 from mein.evaluation.table import EXPERT, MIXTURE
-from mein.model import load_model
+from mein.loading import load_model
 from mein.report.card import write_card
 from mein.training.folder import RunFolder
 from tests import tiny

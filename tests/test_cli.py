@@ -111,12 +111,12 @@ def test_train_reports_what_it_does_not_remove(tmp_path: Path) -> None:
     words = ["--labeled", train, "--unlabeled", raw, "--test", test]
     answer = mein("train", *words, "--out", tmp_path / "run", *TINY, "--set", "removes_test_overlap=false")
     assert answer.code == 0, answer
-    assert "1 unlabelled documents are also in the test set: they are kept, as asked." in answer.out
+    assert "1 unlabelled document is also in the test set: it is kept, as asked." in answer.out
     assert "60 training documents are also in the test set: its error will look too good." in answer.out
     assert "20 dev documents are also in the test set: its error will look too good." in answer.out
     remarks = mein("check", *words).out
     assert "80 test documents are also in the training part." in remarks
-    assert "1 test documents are also in the unlabelled part." in remarks
+    assert "1 test document is also in the unlabelled part." in remarks
 
 
 def test_seeds_give_mean_and_spread(tmp_path: Path, files: list[str]) -> None:
@@ -192,7 +192,21 @@ def test_check_survives_huge_figures_and_many_long_classes(tmp_path: Path) -> No
     answer = mein("check", "--labeled", path)
     assert answer.code == 0, answer
     assert fits(answer.out[: answer.out.index("\n- ")])
-    assert "... and 28 more classes" in answer.out
+    assert "... and 28 more between" in answer.out
+
+
+def test_check_shows_the_rarest_classes_too_and_quotes_what_looks_alike(tmp_path: Path) -> None:
+    labels = [name for n in range(2, 20) for name in [f"class {n:02}"] * n] + ["odd "] * 30 + ["odd"] * 25
+    path = write_csv(tmp_path / "train.csv", [f"text {i}" for i in range(len(labels))], labels)
+    table, remarks = mein("check", "--labeled", path).out.split("\n- ", 1)
+    rows = [
+        re.sub(" +", " ", row).strip() for row in table.splitlines() if re.search("odd|class .. |more", row)
+    ]
+    assert rows[:3] == ["'odd ' 30", "odd 25", "class 19 19"]
+    assert rows[6:8] == ["... and 8 more between", "class 07 7"]
+    assert rows[-1] == "class 02 2"
+    assert len(rows) == 13
+    assert "The labels 'odd', 'odd ' differ in case or spaces only: they are 2 classes." in remarks
 
 
 def test_evaluate_prints_a_table_or_json(run: Path, files: list[str]) -> None:

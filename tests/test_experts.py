@@ -22,7 +22,7 @@ from mein.data.readers import ColumnsConfig
 from mein.errors import ConfigError, RunError
 from mein.evaluation.table import CLOSED_GATES, EXPERT, IMITATORS_ALONE, MIXTURE, RANDOM_VECTORS, TFIDF
 from mein.judge import train_and_judge
-from mein.model import load_model, read_config
+from mein.loading import load_model, read_config
 from mein.pretrain import pretrain
 from mein.progress import Silence
 from mein.text.words import Words
@@ -378,10 +378,14 @@ def test_test_labels_change_the_verdict_alone(tmp_path: Path, files: Files, hone
 
 
 def test_test_texts_reach_nothing_but_the_verdict(tmp_path: Path, files: Files, honest: Honest) -> None:
-    """The three that are also unlabelled stay as they are, for those are left out by design."""
+    """The three that are also unlabelled stay as they are, for those are left out by design.
+
+    test.json is a checksum of the test texts, by which a resumed run knows them.
+    """
     texts = [*TEXTS.test_texts[:3], *map(poison, TEXTS.test_texts[3:])]
     poisoned = files.write(test=(texts, TEXTS.test_labels))
-    assert different(learn(tmp_path / "run", poisoned), honest[1]) == {"predictions.parquet", "judged.json"}
+    changed = different(learn(tmp_path / "run", poisoned), honest[1])
+    assert changed == {"predictions.parquet", "judged.json", "test.json"}
 
 
 def test_dev_reaches_neither_vocabularies_nor_language_model_nor_optimizer(

@@ -9,7 +9,7 @@ import torch
 
 from mein.hub.leaving import TEMPORARY
 from mein.hub.library import transformers_quietly
-from mein.model import load_variant, read_config
+from mein.loading import load_variant, read_config
 from mein.training.checkpoint import load_tensors
 from mein.training.folder import RunFolder
 from tests import hub_models, tiny

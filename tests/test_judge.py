@@ -24,7 +24,8 @@ from mein.evaluation.table import (
 from mein.inference import choose_device
 from mein.judge import read_correct
 from mein.labeled import read_labeled
-from mein.model import load_model, load_variant, mixed_logits
+from mein.loading import load_model, load_variant
+from mein.model import mixed_logits
 from mein.training.folder import RunFolder
 from mein.training.gates import fit_gates
 from tests import tiny

@@ -15,8 +15,8 @@ from mein.judged import (
     telling_fragments,
     write_judged,
 )
-from mein.model import load_model, read_config
-from mein.text.marks import excerpt, marks_of
+from mein.loading import load_model, read_config
+from mein.text.marks import excerpt
 from mein.text.ragged import ragged
 from mein.training.folder import RunFolder
 from mein.voices import Voices, load_voices, piece_scores
@@ -128,15 +128,6 @@ def test_the_file_is_the_same_twice_and_empty_texts_do_no_harm(run: Path) -> Non
 def test_without_a_mixture_nothing_is_written(tmp_path: Path) -> None:
     write_judged(RunFolder(tmp_path), tiny.config(), ["a"], np.array([0]), {EXPERT: np.zeros((1, 2))})
     assert list(tmp_path.iterdir()) == []
-
-
-def test_marks_stand_where_the_pieces_do() -> None:
-    grows = "İstanbul is far"  # its first letter is two when it is folded: found as it stands, or not at all
-    marks = marks_of(grows, [" i", "\N{COMBINING DOT ABOVE}stanbul", " is", " far"], np.arange(1.0, 5.0))
-    assert [grows[int(a) : int(b)] for a, b, _ in marks][-1] == "far"
-    plain = "We NEVER did<br />that"
-    marks = marks_of(plain, [" we", " never", " did", " that"], np.arange(1.0, 5.0))
-    assert [plain[int(a) : int(b)] for a, b, _ in marks] == ["We", "NEVER", "did", "that"]
 
 
 def test_an_excerpt_keeps_where_most_was_said() -> None:

@@ -12,6 +12,7 @@ from torch import Generator, Tensor, nn
 from mein.experts.base import Expert
 from mein.experts.lstm import LSTMExpert
 from mein.inference import LastWord, expert_logits
+from mein.progress import SILENCE
 from mein.text.ragged import ragged
 from tests import tiny
 
@@ -38,7 +39,7 @@ class Adding(Expert):
 
 
 def test_an_expert_is_asked_again_only_when_its_weights_have_changed() -> None:
-    expert, word = Adding(), LastWord(WORDS)
+    expert, word = Adding(), LastWord(WORDS, "dev", SILENCE)
     assert_array_equal(word(expert), [[3, 3], [3, 3], [5, 5]])
     word(expert)
     other = Adding()
@@ -56,7 +57,7 @@ def test_an_expert_is_asked_again_only_when_its_weights_have_changed() -> None:
 
 def test_processes_that_ask_together_ask_when_the_first_does() -> None:
     expert, first = Adding(), [True, False, True]
-    word = LastWord(WORDS, agreed=lambda differs: first.pop(0))
+    word = LastWord(WORDS, "dev", SILENCE, agreed=lambda differs: first.pop(0))
     word(expert)
     with torch.no_grad():
         expert.weight.add_(1)

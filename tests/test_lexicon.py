@@ -27,7 +27,7 @@ from mein.lexicon import (
     learn_lexicon,
     load_lexicon,
 )
-from mein.model import load_model, load_variant, read_config
+from mein.loading import load_model, load_variant, read_config
 from mein.predict_parts import fingerprint
 from mein.progress import Silence
 from mein.report.card import card
@@ -367,7 +367,7 @@ def test_the_card_the_shell_and_the_server_tell_of_it(finished: Path) -> None:
     model = load_model(finished, "cpu")
     assert model.lexicon is not None
     assert "**lexicon**" in card(read_finished(finished))
-    assert f"lexicon {model.lexicon.gate / model.temperature:.2f}" in _weights_line(model)
+    assert f"lexicon {model.lexicon.gate / model.temperature:.2f}" in _weights_line(read_finished(finished))
     text = tiny.TEXTS.test_texts[0]
     assert explained(model, text, 3)["lexicon"] == explain(model, text).lexicon != 0.0
 

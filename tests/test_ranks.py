@@ -63,7 +63,7 @@ def assert_same_weights(path: Path, wanted: Path) -> None:
         for tensor, value in expected.items():
             if not value.is_floating_point():
                 assert found[tensor].equal(value), (name, tensor)
-            elif value.numel():
+            elif value.numel() and not tensor.endswith("key.bias"):  # it moves no attention: rounding alone
                 difference = (found[tensor] - value).norm() / value.norm().clamp_min(1e-30)
                 assert difference < CLOSE, (name, tensor, difference)
         assert facts.get("gates", []) == pytest.approx(expected_facts.get("gates", []), rel=1e-3)

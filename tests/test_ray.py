@@ -109,7 +109,7 @@ def test_what_ray_cannot_do_is_one_sentence(home: Path, cluster: Any) -> None:
         )
     with patch.dict(sys.modules, {"ray": None}):
         refuses(
-            r"--engine ray needs the package ray \(.*\): pip install 'mein\[ray\]'", *label, "--engine", "ray"
+            r"--engine ray needs the package ray \(.*\): pip install '\.\[ray\]'", *label, "--engine", "ray"
         )
     refuses(
         r"memory://nowhere is not shared with .*, a machine of the cluster: give a folder that all of them "

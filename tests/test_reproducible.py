@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from mein.model import load_model
+from mein.loading import load_model
 from mein.training.checkpoint import load_tensors
 from tests import tiny
 

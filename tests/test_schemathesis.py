@@ -11,7 +11,7 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis.checks import CHECKS, load_all_checks
 
-from mein.model import load_model
+from mein.loading import load_model
 from mein.serve.app import make_app
 from mein.serve.settings import ServeSettings
 from tests import tiny

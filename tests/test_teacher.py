@@ -21,7 +21,7 @@ from sklearn.pipeline import make_pipeline
 from mein import MeinClassifier
 from mein.errors import ConfigError, InputError, MeinError
 from mein.evaluation.table import EXPERT, TFIDF
-from mein.model import load_model
+from mein.loading import load_model
 from mein.training.checkpoint import load_tensors
 from mein.training.folder import RunFolder
 from mein.training.loop import train

@@ -27,7 +27,7 @@ from mein.data.readers import ColumnsConfig, read_documents
 from mein.files import write_atomically
 from mein.imitators.reference import ImitatorsConfig
 from mein.inference import choose_device
-from mein.model import load_model
+from mein.loading import load_model
 from mein.progress import Terminal
 from mein.shell.console import open_console, say
 

@@ -7,7 +7,7 @@ from mein.data.audit import NAMES, Audit, audit
 from mein.data.readers import ColumnsConfig
 from mein.shell.console import complain, open_console, say
 
-MOST_CLASSES = 12  # a longer list of classes would push the rest off the screen
+END_CLASSES = 6  # of the most frequent and of the rarest; a longer list would push the rest off the screen
 
 
 def check_data(
@@ -46,14 +46,25 @@ def _figures(found: Audit) -> Table:
 
 
 def _classes(found: Audit) -> Table:
+    """How often each class occurs, the most frequent first."""
     parts = {name: part for name, part in found.parts.items() if name != "unlabeled"}
     table = _table(*(NAMES[name] for name in parts))
-    names = list(parts["labeled"].class_counts)
-    for name in names[:MOST_CLASSES]:
-        table.add_row(name, *(f"{part.class_counts.get(name, 0):,}" for part in parts.values()))
-    if len(names) > MOST_CLASSES:
-        table.add_row(f"... and {len(names) - MOST_CLASSES:,} more classes")
+    counts = parts["labeled"].class_counts
+    names = sorted(counts, key=lambda name: (-counts[name], name))
+    rows = [
+        (_shown(name), *(f"{part.class_counts.get(name, 0):,}" for part in parts.values())) for name in names
+    ]
+    if len(rows) > 2 * END_CLASSES:
+        rows[END_CLASSES:-END_CLASSES] = [(f"... and {len(rows) - 2 * END_CLASSES:,} more between",)]
+    for row in rows:
+        table.add_row(*row)
     return table
+
+
+def _shown(label: str) -> str:
+    """A label as it is, or quoted where it could be taken for another."""
+    is_plain = label.isprintable() and label == " ".join(label.split()) != ""
+    return label if is_plain else repr(label)
 
 
 def _table(*headers: str) -> Table:

@@ -10,8 +10,10 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 from rich.table import Table
 
 from mein.data.benchmarks import BENCHMARKS, PARTS, Benchmark, Prepared, find_benchmark, prepare
-from mein.data.download import Download, OnProgress, cache_folder, fetch
+from mein.data.benchmarks.downloaded import downloaded
+from mein.data.download import Download, OnProgress, fetch
 from mein.errors import InputError
+from mein.files import cache_folder
 from mein.progress import Terminal
 from mein.shell.console import open_console, say
 
@@ -41,7 +43,8 @@ def prepare_benchmark(
     """Write the parts of a benchmark as Parquet into a folder, and print what they hold."""
     console = open_console()
     benchmark = find_benchmark(name)
-    source = fetch_benchmark(benchmark, console) if source is None else source
+    if source is None:
+        source, benchmark = fetch_benchmark(benchmark, console), downloaded(benchmark)
     out = Path("data") / name if out is None else out
     total = None if more else sum(benchmark.counts.values()) or None
     terminal = Terminal(console)

@@ -10,7 +10,7 @@ from rich.text import Text
 from mein.explain import Explanation, as_page, explain
 from mein.explain.layout import laid_out, scale, sum_of_parts
 from mein.files import write_atomically
-from mein.model import load_model
+from mein.loading import load_model
 from mein.shell.console import open_console, say
 from mein.shell.use import teacher_of
 

@@ -29,7 +29,7 @@ def imitate_store(
     check_sources(config, corpus)
     if sets_aside:
         store = without_damage(run, store, open_reporter())
-    begin(run, ready_store(run, store), config, corpus, out)
+    begin(run, ready_store(run, store), config, corpus, out, open_reporter())
     with opened(engine) as on_ray:
         if on_ray:
             training_on_ray(config, corpus, out, open_reporter(), resume=True, processes=processes)

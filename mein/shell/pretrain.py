@@ -12,7 +12,7 @@ from mein.inference import choose_device
 from mein.pretrain import pretrain
 from mein.progress import Terminal
 from mein.shell.console import open_console, say
-from mein.shell.train import Settings, refuse_resuming_nothing
+from mein.shell.train import Settings, tell_of_new
 from mein.training.folder import RunFolder
 
 
@@ -21,7 +21,7 @@ def run_pretraining(paths: Sequence[str], out: Path, settings: Settings, resume:
     console = open_console()
     config = _config_of(settings)
     choose_device(config.runtime.device)
-    refuse_resuming_nothing(out, resume)
+    tell_of_new(out, resume, console)
     for path in paths:
         next(read_documents(path, config.columns, labeled=False))
 

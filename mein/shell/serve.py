@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mein.errors import ConfigError, InputError, MissingExtra
-from mein.model import load_model
+from mein.loading import load_model
 from mein.shell.console import open_console, say
 
 TOKEN = "MEIN_TOKEN"
@@ -35,7 +35,7 @@ def serve_run(
         from mein.serve.settings import make_settings
     except ImportError as problem:
         raise MissingExtra(
-            f"Serving needs the packages fastapi and uvicorn ({problem}): pip install 'mein[serve]'"
+            f"Serving needs the packages fastapi and uvicorn ({problem}): pip install '.[serve]'"
         ) from problem
     # oneDNN keeps what it compiled for each of 1,024 shapes of a batch, which takes 100 MB bit by bit.
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16")

@@ -11,6 +11,7 @@ from mein.imitate import is_there
 from mein.label import KERNELS
 from mein.progress import Reporter, Silence, Terminal
 from mein.ranks import is_first
+from mein.report.words import counted
 from mein.shell.console import open_console
 from mein.shell.engine import encoding_on_ray, labelling_on_ray
 from mein.steps import FinishedRun, encode, label, texts_of
@@ -49,7 +50,8 @@ def encode_files(
     )
     size = sum(shard.bytes for shard in store.shards)
     reporter.say(
-        f"{out} holds {len(store):,} documents in {store.shard_count:,} shards, {size / 1e6:,.1f} MB."
+        f"{out} holds {counted(len(store), 'document')} in {counted(store.shard_count, 'shard')}, "
+        f"{size / 1e6:,.1f} MB."
     )
     reporter.say(f"Label them with `mein label {out} --by {like}`.")
 

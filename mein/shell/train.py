@@ -19,12 +19,13 @@ from mein.files import write_atomically
 from mein.inference import choose_device
 from mein.judge import train_and_judge
 from mein.labeled import read_labeled
-from mein.model import Model, load_model
 from mein.progress import Terminal
 from mein.provenance import provenance
 from mein.ranks import is_first
 from mein.report.card import write_card
 from mein.report.page import write_report
+from mein.report.reading import Finished, read_finished
+from mein.report.words import counted
 from mein.shell.console import open_console, say
 from mein.shell.engine import HERE, Engine, opened, training_on_ray
 from mein.shell.seeds import show_seeds
@@ -38,8 +39,8 @@ Settings = tuple[str | None, Path | None, dict[str, Any]]  # preset, config file
 
 def run_demo(out: Path, seed: int, resume: bool) -> None:
     """Train on the embedded corpus and show the table."""
-    config = load_config("small", overrides={"seed": seed})
-    refuse_resuming_nothing(out, resume)
+    config, console = load_config("small", overrides={"seed": seed}), open_console()
+    tell_of_new(out, resume, console)
     texts = demo_corpus(seed)
     corpus = Corpus(
         labeled=source_of_lists(texts.labeled_texts, texts.labeled_labels),
@@ -47,7 +48,7 @@ def run_demo(out: Path, seed: int, resume: bool) -> None:
         test=source_of_lists(texts.test_texts, texts.test_labels),
         names={part: f"the demo's {part} documents" for part in ("labeled", "unlabeled", "test")},
     )
-    train_and_show(config, corpus, out, resume, open_console())
+    train_and_show(config, corpus, out, resume, console)
 
 
 def write_config(path: Path, preset: str | None) -> None:
@@ -80,7 +81,7 @@ def _run_training(
     preset, file, overrides = settings
     config = load_config(preset, file, overrides)
     corpus = corpus_of_files(*paths, config.columns)
-    refuse_resuming_nothing(out, resume)
+    tell_of_new(out, resume, console)
     check_sources(config, corpus)
     if seeds == 1:
         learn(config, corpus, out, resume, console)
@@ -117,21 +118,17 @@ def check_sources(config: Config, corpus: Corpus) -> None:
         labels.refuse_unseen(counts, corpus.names["test"])
 
 
-def refuse_resuming_nothing(out: Path, resume: bool) -> None:
-    """Say so where there is no run to go on with."""
-    if resume and not out.exists():
-        raise RunError(f"There is no run in {out} to resume: leave --resume out to start one.")
+def tell_of_new(out: Path, resume: bool, console: Console) -> None:
+    """Say so where there is no run to go on with: it was stopped too early, or its name is wrong."""
+    if resume and is_first() and not out.exists():
+        say(console, f"There is no run in {out} to resume: this starts one.")
 
 
-def _weights_line(model: Model) -> str:
-    """What each voice counts for once calibrated: 1 / T for the expert, g_i / T for an imitator."""
-    if not len(model.gates):
+def _weights_line(run: Finished) -> str:
+    """What each voice counts for once calibrated."""
+    if not run.gates:
         return "Gates: none, for there are no imitators."
-    voices = {"expert": 1.0} | ({} if model.lexicon is None else {"lexicon": model.lexicon.gate})
-    voices |= {f"c={c}": g for c, g in zip(model.imitators.windows, model.gates, strict=True)}
-    return "Weights: " + "   ".join(
-        f"{name} {weight / model.temperature:.2f}" for name, weight in voices.items()
-    )
+    return "Weights: " + "   ".join(f"{name} {weight:.2f}" for name, weight in run.weights)
 
 
 def train_and_show(config: Config, corpus: Corpus, out: Path, resume: bool, console: Console) -> list[Row]:
@@ -140,12 +137,14 @@ def train_and_show(config: Config, corpus: Corpus, out: Path, resume: bool, cons
     if not is_first():
         return rows
     _tell(out)
-    title = None if corpus.test is not None else f"{rows[0].scores.documents:,} dev documents (no --test)"
+    dev = counted(rows[0].scores.documents, "dev document")
+    title = None if corpus.test is not None else f"{dev} (no --test)"
     console.print()
     console.print(render(rows, title=title))
-    say(console, _weights_line(load_model(out, "cpu")))
+    say(console, _weights_line(read_finished(out)))
     say(console, headline(rows, is_student=config.expert.is_student), "bold")
-    say(console, f'Look at {out / "report.html"}, or try `mein explain {out} "..."`.')
+    hint = "" if config.expert.kind == "teacher" else f', or try `mein explain {out} "..."`'
+    say(console, f"Look at {out / 'report.html'}{hint}.")  # a teacher has no word on new text
     return rows
 
 

@@ -11,9 +11,9 @@ from mein.errors import RunError
 from mein.evaluation.table import TEACHER, compare, headline, render
 from mein.export import export_transformer
 from mein.judge import as_plain, log_probs_of_all, log_probs_of_teacher
-from mein.model import load_model, read_config, read_labels
+from mein.loading import load_model, read_config, read_labels
 from mein.predict import Wanted, predict_file
-from mein.progress import Terminal
+from mein.progress import SILENCE, Terminal
 from mein.shell.console import open_console, say
 from mein.training.folder import RunFolder
 
@@ -33,12 +33,13 @@ def evaluate_run(
     texts, values = read_all(lambda: read_documents(documents, columns, labeled=True))
     ids = model.labels.encode(values, documents)
     systems = log_probs_of_teacher(RunFolder(path), config, "test", texts)
-    systems |= log_probs_of_all(RunFolder(path), config, "test", texts, teacher)
+    console = open_console()
+    reporter = SILENCE if as_json else Terminal(console)
+    systems |= log_probs_of_all(RunFolder(path), config, "test", texts, teacher, reporter)
     rows = compare(ids, systems, seed=config.seed)
     if as_json:
         print(json.dumps([as_plain(row) for row in rows], indent=1))
         return
-    console = open_console()
     console.print(render(rows, title=f"{len(ids):,} documents of {documents}"))
     if config.expert.is_student and TEACHER not in systems:
         say(console, f"The run that it learned from is not in {config.expert.student_of} any more.")
