@@ -51,12 +51,12 @@ def test_gates_open_where_alpha_knows_and_the_expert_does_not(faintness: float) 
 
 def test_a_mixture_that_errs_nowhere_on_dev_is_calibrated_all_the_same() -> None:
     """Its gates are as large as they may be, and so are its logits: tau says how large."""
-    z, alpha, labels = evidence(75, 2, truth=1.5)
+    z, alpha, labels = evidence(75, 4, truth=0.8)
     gates, tau = fit_gates(z, alpha, labels)
     mixed = z + np.einsum("i,iny->ny", gates, alpha)
     assert (mixed.argmax(1) == labels).all()
     assert tau > 100.0
-    fresh = evidence(4_000, 101, truth=1.5)
+    fresh = evidence(4_000, 101, truth=0.8)
     far = fresh[0] + np.einsum("i,iny->ny", gates, fresh[1])
     careless, careful = (
         evaluate(apply_temperature(far, fit_temperature(mixed, labels, usual)), fresh[2]).log_loss

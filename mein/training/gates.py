@@ -5,8 +5,8 @@ import torch
 from scipy.optimize import minimize
 from torch.nn import functional
 
-RIDGE = 0.003  # near the best of 0 .. 1 for 75 to 1,000 labels on held-out dev labels of IMDB (docs/paper.md)
-LARGEST_WEIGHT = 100.0
+RIDGE = 0.1  # near the best of 0.001 .. 3 on ten sets of 400 to 2,000 labels (docs/log.md)
+LARGEST_WEIGHT = 100.0  # of a voice that is made as loud as 1
 LARGEST_LOG_TAU = 5.0  # and the least is 0: an expert that errs nowhere on dev is not made surer still
 
 
@@ -17,10 +17,12 @@ def fit_gates(
 
     logits (n, Y), alpha (I, n, Y), labels (n,), weights of documents (n,), or none for 1 each. tau makes
     up for an over-confident expert; dividing all of z + sum_i g_i alpha_i by it moves no decision, and
-    calibration starts from it. A ridge holds w where labels are few. Chosen against: gates that cannot
-    be negative, one gate for all windows, a class bias, a prior on tau (docs/log.md).
+    calibration starts from it. A ridge holds w where labels are few: on w_i times how loud alpha_i is,
+    for over long documents alpha is faint, and its gates must be large. Chosen against: gates that
+    cannot be negative, one gate for all windows, a class bias, a prior on tau (docs/log.md).
     """
-    z, a = torch.from_numpy(logits).double(), torch.from_numpy(alpha).double()
+    loudness = _loudness(alpha)
+    z, a = torch.from_numpy(logits).double(), torch.from_numpy(alpha / loudness[:, None, None]).double()
     y, counts = torch.from_numpy(labels), torch.from_numpy(_counts(labels, weights))
 
     def objective(theta: np.ndarray) -> tuple[float, np.ndarray]:
@@ -34,7 +36,14 @@ def fit_gates(
     bounds = [(0.0, LARGEST_LOG_TAU)] + [(-LARGEST_WEIGHT, LARGEST_WEIGHT)] * len(alpha)
     found = minimize(objective, np.zeros(1 + len(alpha)), jac=True, bounds=bounds)
     tau = float(np.exp(found.x[0]))
-    return tau * found.x[1:], tau
+    return tau * found.x[1:] / loudness, tau
+
+
+def _loudness(alpha: np.ndarray) -> np.ndarray:
+    """The root of the mean square of alpha (I, n, Y), centred over the labels, of each voice (I,)."""
+    centred = alpha - alpha.mean(axis=2, keepdims=True, dtype=np.float64)
+    found: np.ndarray = np.sqrt((centred**2).mean(axis=(1, 2))) if alpha.size else np.ones(len(alpha))
+    return np.where(found > 0, found, 1.0)
 
 
 def held_back(
