@@ -94,7 +94,7 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> Self:
         """Learn from texts X with labels y and from `unlabeled` texts: an iterable, a path or a glob.
 
-        A label of None, or of -1 among integers, marks an unlabelled text, as in scikit-learn.
+        A label of None, or the number -1, marks an unlabelled text, as in scikit-learn.
         """
         if y is None:
             raise InputError("y is None, but MeinClassifier requires y to be passed: give labels.")

@@ -126,6 +126,7 @@ def test_refuses_what_is_not_texts_when_predicting_too(fitted: MeinClassifier) -
         (np.array([LABELS]).T, r"y is a table of shape \(60, 1\): give one column of it."),
         (["positive"] * 60, r"y holds the single class 'positive' \(60 documents\); add documents"),
         ([1] * 30 + [-1] * 30, "y holds the single class 1 beside -1, which marks texts without a label"),
+        (np.array([1.0, -1.0] * 30), "y holds the single class 1.0 beside -1, which marks texts without"),
         ([None] * 60, "y holds no labels; give it labelled documents."),
         ([0.5] * 30 + [1.0] * 30, "y has the label 0.5, a fractional number"),
         ([float("nan"), *LABELS[1:]], "y has no label; fill it in"),
@@ -144,6 +145,8 @@ def test_none_and_minus_one_in_y_mean_raw_text(answers: np.ndarray) -> None:
         (LABELS, [-1] * len(RAW)),
         (numbers, [-1] * len(RAW)),
         (np.array(numbers, np.int8), np.full(len(RAW), -1, np.int8)),
+        (numbers, pd.Series([None] * len(RAW), dtype=float).fillna(-1)),
+        (np.array(numbers, np.float32), np.full(len(RAW), -1, np.float32)),
     ]
     for known, unknown in marked:
         model = tiny().fit([*RAW, *TEXTS], [*unknown, *known])

@@ -91,9 +91,9 @@ def _check_keys(class_weight: Mapping[Any, float], labels: Sequence[Any]) -> Non
 
 
 def is_unlabeled(label: Any) -> bool:
-    """None, or the integer -1. A NaN is a mistake, and Labels says so."""
-    is_integer = isinstance(label, int | np.integer) and not isinstance(label, bool)
-    return label is None or bool(is_integer and label == UNLABELED)
+    """None, or the number -1, be it a float. A NaN is a mistake, and Labels says so."""
+    is_number = isinstance(label, int | float | np.integer | np.floating) and not isinstance(label, bool)
+    return label is None or bool(is_number and label == UNLABELED)
 
 
 def check_signs(labels: Sequence[Any]) -> None:
