@@ -90,6 +90,11 @@ class TeacherReader:
         """Whether it is a function, which may do anything, and no table."""
         return self.config.expert.model is None and not isinstance(self.teacher, TeacherTable)
 
+    def digest(self) -> str | None:
+        """A checksum of the table that it looks texts up in; a function has none."""
+        self.teacher = open_teacher(self.config, self.classes, self.teacher)
+        return self.teacher.digest if isinstance(self.teacher, TeacherTable) else None
+
     def __call__(self, texts: Sequence[str]) -> Ragged:
         """log p (Y numbers) of each text."""
         self.teacher = open_teacher(self.config, self.classes, self.teacher)

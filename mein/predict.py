@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from mein.building import TeacherReader
 from mein.data.readers import find_text_column, plain_text, read_tables
 from mein.data.writers import open_writer
 from mein.errors import InputError
@@ -122,6 +123,8 @@ def chunks(batches: Iterator[pa.RecordBatch], most: int) -> Iterator[list[pa.Rec
 
 def _identity(model: Model, source: str, wanted: Wanted) -> dict[str, Any]:
     """Abstaining and the classes' columns are left out: they do not change what is kept in parts."""
+    reader = None if wanted.imitators_only else model.encoder.reader
+    said = reader.digest() if isinstance(reader, TeacherReader) else None
     return identity_of(
         model,
         source,
@@ -129,6 +132,7 @@ def _identity(model: Model, source: str, wanted: Wanted) -> dict[str, Any]:
         imitators_only=wanted.imitators_only,
         fragments=wanted.fragments,
         chunk=[_rows(model, wanted), CHUNK_BYTES],
+        **({} if said is None else {"teacher": said}),
     )
 
 

@@ -19,9 +19,14 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
 from mein import MeinClassifier
+from mein.building import TeacherReader
+from mein.data.readers import ColumnsConfig
+from mein.data.teacher import TeacherTable
 from mein.errors import ConfigError, InputError, MeinError
 from mein.evaluation.table import EXPERT, TFIDF
 from mein.loading import load_model
+from mein.predict import Wanted, predict_file
+from mein.progress import Silence
 from mein.training.checkpoint import load_tensors
 from mein.training.folder import RunFolder
 from mein.training.loop import train
@@ -357,6 +362,52 @@ def test_a_wrong_file_for_prediction_is_refused(tmp_path: Path, run: Path, other
     wrong = write(tmp_path / "t.jsonl", spoiled([0.7, 0.7])(rows_of(NEW)))
     given = ["--teacher", wrong, "--out", tmp_path / "out.csv"]
     refuses(rf".*t\.jsonl row 3 gives \[0\.7, 0\.7\]: {SUM}", "predict", run, others[0], *given)
+
+
+def test_what_another_teacher_said_is_not_taken_over_when_resuming(
+    tmp_path: Path, run: Path, others: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parts of one table beside those of the next made an output of two voices."""
+    monkeypatch.setattr("mein.predict.CHUNK_ROWS", 4)
+    turned = [row | {"probabilities": row["probabilities"][::-1]} for row in rows_of(NEW)]
+    new, out = write(tmp_path / "turned.parquet", turned), tmp_path / "out.csv"
+    old, columns = tmp_path / "old.parquet", ColumnsConfig()
+
+    def stop_early(wanted: Wanted) -> None:
+        write(old, rows_of(NEW))
+        model = load_model(run, "cpu", TeacherTable(str(old), columns, CLASSES))
+        with pytest.raises(KeyboardInterrupt):
+            predict_file(model, str(others[0]), out, wanted, Stopped())
+        assert len(list(tmp_path.glob("*.parts/*.arrow"))) == 1
+
+    stop_early(Wanted())
+    write(old, turned)  # under its old name too
+    command = ("predict", run, others[0], "--out", out)
+    sentence = r".*out\.csv\.parts was left by another labelling \(teacher differs\): start with .*"
+    for table in (new, old):
+        refuses(sentence, *command, "--teacher", table, "--resume")
+    write(old, rows_of(NEW))
+    assert mein(*command, "--teacher", old, "--resume").code == 0
+    stop_early(Wanted(imitators_only=True))
+    assert mein(*command, "--imitators-only", "--resume").code == 0
+
+
+def test_the_run_s_own_file_is_known_by_what_it_says(tmp_path: Path) -> None:
+    path, named = tmp_path / "t.parquet", {"expert__kind": "teacher"}
+    config = tiny.config(**named, expert__model=str(path))
+    digests = []
+    for texts in (NEW, NEW[::-1], NEW[1:]):
+        write(path, rows_of(texts))
+        digests.append(TeacherReader(config, CLASSES, None).digest())
+    assert digests[0] == digests[1] != digests[2]
+    assert TeacherReader(tiny.config(**named), CLASSES, says).digest() is None
+
+
+class Stopped(Silence):
+    """A reporter that interrupts after the first chunk."""
+
+    def advance(self, documents: int, note: str = "") -> None:
+        raise KeyboardInterrupt
 
 
 # A function.
