@@ -3,6 +3,7 @@
 import csv
 import re
 from pathlib import Path
+from typing import Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -227,26 +228,46 @@ def test_malformed_csv_is_refused_with_the_row(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("begin", ['"Open', '"Good" film', '"A ""film""" it is'])
-@pytest.mark.parametrize("end", ["a fine one", 'a "fine" one', '5" high'])
-def test_an_unquoted_tsv_keeps_its_rows_or_is_refused(tmp_path: Path, begin: str, end: str) -> None:
-    """A quotation mark took rows up to the next one into its value, and nothing was said."""
+@pytest.mark.parametrize("end", ["a fine one", 'a "fine" one', '5" high', '"fine'])
+def test_an_unquoted_tsv_keeps_its_rows_and_its_marks(tmp_path: Path, begin: str, end: str) -> None:
+    """A quotation mark took rows up to the next one into its value, or had the file refused."""
     rows = [f"text {number}\tx" for number in range(50)]
     rows[7], rows[30] = f"{begin}\tx", f"{end}\tx"
-    path = put(tmp_path, "a.tsv", "\n".join(["text\tlabel", *rows, ""]).encode())
-    refuses(path, r"a.tsv is malformed in line 9 \(.*\); close its quotation marks, or put the value between")
-    rows[7] = "so it is\tx"
-    path = put(tmp_path, "a.tsv", "\n".join(["text\tlabel", *rows, ""]).encode())
+    path = put(tmp_path, "a.tsv", "\r\n".join(["text\tlabel", *rows, ""]).encode())
     assert read(path)[0] == [row.split("\t")[0] for row in rows]
+    rows[40] = "too\tmany\tcolumns"
+    path = put(tmp_path, "a.tsv", "\n".join(["text\tlabel", *rows, ""]).encode())
+    refuses(path, r"a.tsv is malformed in line 42 \(expected 2 columns, got 3\); put values that hold a tab")
 
 
-@pytest.mark.parametrize(("name", "sign"), [("a.csv", ","), ("a.tsv", "\t")])
-def test_many_rows_in_one_value_are_refused(tmp_path: Path, name: str, sign: str) -> None:
+def test_a_tsv_line_that_no_reading_fits_is_refused(tmp_path: Path) -> None:
+    remedy = r"close its quotation marks, or put the value between double quotes and double those inside it"
+    for line in (b'"Good" film\tx\ty', b'"line one\nand "two"\tx'):
+        path = put(tmp_path, "a.tsv", b"text\tlabel\na\tx\n" + line + b"\n")
+        refuses(path, rf"a.tsv is malformed in line 3 \(.*\); {remedy}\.")
+
+
+@pytest.mark.parametrize(("name", "sign", "end"), [("a.csv", ",", 'it is "5"'), ("a.tsv", "\t", 'it is 5"')])
+def test_many_rows_in_one_value_are_refused(tmp_path: Path, name: str, sign: str, end: str) -> None:
     rows = [f"x{sign}text {number}" for number in range(50)]
-    rows[7], rows[30] = f'x{sign}"so', f'x{sign}it is 5"'
+    rows[7], rows[30] = f'x{sign}"so', f"x{sign}{end}"
     path = put(tmp_path, name, "\n".join([f"label{sign}text", *rows, ""]).encode())
+    meant = ", or, if the value is meant so, write the file as .jsonl or .parquet" if sign == "\t" else ""
     refuses(
-        path, rf"{name} has a value in line 9 that holds 22 lines of 2 columns and begins with 'so'; close"
+        path,
+        rf"{name} has a value in line 9 that holds 22 lines of 2 columns and begins with 'so'; close its "
+        rf"quotation mark{meant}\.$",
     )
+
+
+@pytest.mark.parametrize("quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL])
+def test_a_csv_within_a_csv_is_read(tmp_path: Path, quoting: Literal[0, 1]) -> None:
+    """Its value could be rows whose quotation mark is left open, but it is good csv."""
+    table = "".join(f"x,text {number}\n" for number in range(30))
+    rows = [["y", table], ["y", f'"so" {table}and'], ["y", "plain"]]
+    with (tmp_path / "a.csv").open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, quoting=quoting).writerows([["label", "text"], *rows])
+    assert read(tmp_path / "a.csv")[0] == [text for _, text in rows]
 
 
 @pytest.mark.parametrize(("name", "sign"), [("a.csv", ","), ("a.tsv", "\t")])

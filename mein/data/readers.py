@@ -10,11 +10,11 @@ import pyarrow as pa
 from mein.data.columns import ColumnsConfig, find_label_column, find_text_column
 from mein.data.files import File, Source, find_files
 from mein.data.labels import Label, plain_label
+from mein.data.separated import SEPARATORS
 from mein.data.streams import open_lines
 from mein.data.tables import (
     CHUNK_BYTES,
     CHUNK_ROWS,
-    SEPARATORS,
     csv_batch,
     csv_chunks,
     json_batch,

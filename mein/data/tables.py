@@ -1,7 +1,6 @@
 """Tables as streams: csv, tsv, jsonl, parquet and txt, a bounded chunk at a time."""
 
 import csv
-import io
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -11,14 +10,13 @@ import pyarrow as pa
 import pyarrow.parquet as pa_parquet
 
 from mein.data.files import File
+from mein.data.separated import SEPARATORS, separated_rows
 from mein.data.streams import open_lines, open_raw
 from mein.errors import InputError
 
 CHUNK_BYTES = 1 << 20
 CHUNK_ROWS = 4096
 LARGEST_VALUE = 1 << 28  # characters; a quotation mark that is left open stops here at the latest
-MANY_LINES = 20  # poems and addresses have fewer lines that look like rows
-SEPARATORS = {"csv": ("comma", ","), "tsv": ("tab", "\t")}
 
 # From the columns there are to the columns to read; None reads all.
 Choose = Callable[[list[str]], list[str]] | None
@@ -35,7 +33,7 @@ def csv_chunks(file: File) -> Iterator[tuple[list[str], list[list[str]]]]:
     rows: list[list[str]] = []
     size = 0
     with open_lines(file) as stream:
-        for row in _csv_rows(file, stream):
+        for row in separated_rows(file, stream):
             if not names:
                 names = _header(file, row)
                 continue
@@ -67,50 +65,6 @@ def unlike(file: File, names: list[str]) -> list[str]:
     if twice is not None:
         raise InputError(f"{file.name} has the column {twice!r} twice; rename one of them.")
     return names
-
-
-def _csv_rows(file: File, stream: Any) -> Iterator[list[str]]:
-    """The header and the rows, each as long as the header; blank lines are left out.
-
-    Many a tsv is written without quoting, and a text that happens to begin with a quotation mark would
-    take the rows up to the next one into itself: there a mark that closes must end its value.
-    """
-    separator, delimiter = SEPARATORS[file.format]
-    lines = io.TextIOWrapper(stream, encoding="utf-8", newline="")
-    reader = csv.reader(lines, delimiter=delimiter, strict=file.format == "tsv")
-    width, start = 0, 1
-    try:
-        for row in reader:
-            if row and len(row) != (width := width or len(row)):
-                raise InputError(
-                    f"{file.name} is malformed in line {start} (expected {width} columns, got "
-                    f"{len(row)}); put values that hold a {separator} or a line break between "
-                    "double quotes."
-                )
-            if reader.line_num - start >= MANY_LINES:
-                _check_swallowed(file, row, delimiter, start)
-            if row:
-                yield row
-            start = reader.line_num + 1
-    except csv.Error as error:
-        literal = ", or put the value between double quotes and double those inside it"
-        raise InputError(
-            f"{file.name} is malformed in line {start} ({str(error).replace(delimiter, separator)}); close "
-            f"its quotation marks{literal if file.format == 'tsv' else ''}."
-        ) from error
-    finally:
-        lines.detach()
-
-
-def _check_swallowed(file: File, row: list[str], delimiter: str, start: int) -> None:
-    """Refuse a value of many lines each of which could be a row: its quotation mark is left open."""
-    for value in row:
-        inner = value.split("\n")[1:-1]
-        if len(inner) >= MANY_LINES and {line.count(delimiter) for line in inner} == {len(row) - 1} != {0}:
-            raise InputError(
-                f"{file.name} has a value in line {start} that holds {len(inner)} lines of {len(row)} "
-                f"columns and begins with {value[:40].splitlines()[0]!r}; close its quotation mark."
-            )
 
 
 def _check_closed(file: File, rows: list[list[str]], tail: bytes) -> None:
