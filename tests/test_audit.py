@@ -4,10 +4,13 @@ import json
 import tracemalloc
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from mein.data.audit import Audit, audit
-from mein.data.readers import ColumnsConfig
+from mein.data.readers import ColumnsConfig, read_documents
+from mein.data.writers import open_writer
+from mein.errors import InputError
 
 GOOD = [("good food", "pos"), ("bad food", "neg"), ("great room", "pos"), ("poor room", "neg")]
 
@@ -142,6 +145,31 @@ def test_all_missing_labels_are_counted(tmp_path: Path, suffix: str, missing: tu
     (problem,) = found.problems
     assert problem.startswith(f"{path} row 1 has no label; fill it in")
     assert f"3 rows of {path} have no label." in found.remarks
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl", "a.parquet"])
+def test_labels_that_are_counted_as_missing_are_those_that_training_refuses(
+    tmp_path: Path, name: str
+) -> None:
+    path = tmp_path / name
+
+    def write(labels: list[str | None]) -> Path:
+        with open_writer(path) as writer:
+            writer.write(pa.table({"text": ["one"] * len(labels), "label": pa.array(labels, pa.string())}))
+        return path
+
+    def is_refused(label: str | None) -> bool:
+        try:
+            list(read_documents(write([label]), ColumnsConfig(), labeled=True))
+        except InputError as error:
+            return "has no label" in str(error)
+        return False
+
+    labels = ["", None, "nan", "NaN", " ", "pos", "1.0", "nancy", "None"]
+    refused = sum(map(is_refused, labels))
+    assert refused == (4 if name in {"a.csv", "a.tsv"} else 2)  # "nan" is a word where NaN has a type
+    found = audit(write(labels), None, None, None, ColumnsConfig())
+    assert f"{refused} rows of {path} have no label." in found.remarks
 
 
 def test_a_folder_of_documents_has_no_columns_to_guess(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from mein.data.labels import Label, Labels
 from mein.errors import InputError
 
-LABELS = st.lists(st.text() | st.integers() | st.booleans(), min_size=2, unique_by=str)
+LABELS = st.lists(st.text(min_size=1) | st.integers() | st.booleans(), min_size=2, unique_by=str)
 
 
 @pytest.mark.parametrize(
@@ -50,6 +50,8 @@ def test_encoding_and_decoding_give_back_every_label(classes: list[Label]) -> No
         (["a", "b", "b", "c"], r"one example of 'a', 'c'; add examples or drop the class\."),
         (["a", None], r"train.csv has no label; fill it in, or move the document"),
         (["a", float("nan")], "train.csv has no label"),
+        (["a", ""], "train.csv has no label; fill it in"),
+        (np.array(["a", ""]), "train.csv has no label; fill it in"),
         ([1.5, 2.0], "train.csv has the label 1.5, a fractional number; write labels as integers"),
         ([float("inf"), 2.0], "train.csv has the label inf, a fractional number"),
         (np.array([0.5, 1]), "train.csv has the label 0.5, a fractional number"),

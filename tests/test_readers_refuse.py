@@ -11,7 +11,8 @@ import pytest
 
 from mein.data import tables
 from mein.data.files import format_of
-from mein.data.readers import ColumnsConfig, read_documents, read_tables
+from mein.data.readers import read_tables
+from mein.data.writers import open_writer
 from mein.errors import InputError, MissingExtra
 from tests.reading import PACK, put, read, refuses
 
@@ -78,6 +79,8 @@ def test_missing_columns_are_named_with_the_nearest(tmp_path: Path) -> None:
     [
         ("null", "row 2 has no label; fill it in, or move the document to the unlabelled text"),
         ("NaN", "row 2 has no label; fill it in"),
+        ('""', "row 2 has no label; fill it in"),
+        ('"1.5"', "row 2 has the label 1.5, a fractional number; write labels as integers or words"),
         ("1.5", "row 2 has the label 1.5, a fractional number; write labels as integers or words"),
         ('["a"]', r"row 2 has the label \['a'\] of type list; write labels as integers or words"),
     ],
@@ -102,20 +105,33 @@ def test_bad_labels_in_csv_are_refused(tmp_path: Path, value: str, sentence: str
 
 def test_whole_numbers_beside_a_missing_one_are_read_as_integers(tmp_path: Path) -> None:
     """What pandas writes where a column once had a NaN."""
-    for content in ("text,label\na,1.0\nb,0.0\n", "text,label\na,1\nb,0\n"):
-        (found,) = read_documents(put(tmp_path, "a.csv", content.encode()), ColumnsConfig(), labeled=True)
-        assert found.labels == ["1", "0"]
+    assert read(put(tmp_path, "a.csv", b"text,label\na,1\nb,0\n"))[1] == ["1", "0"]
     pq.write_table(pa.table({"text": ["a", "b"], "label": [1.0, 0.0]}), tmp_path / "a.parquet")
-    (found,) = read_documents(tmp_path / "a.parquet", ColumnsConfig(), labeled=True)
-    assert found.labels == [1, 0]
+    assert read(tmp_path / "a.parquet")[1] == [1, 0]
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl", "a.parquet", "a.jsonl.gz"])
+def test_whole_numbers_in_strings_are_one_class_in_every_format(tmp_path: Path, name: str) -> None:
+    """A labelled file keeps a csv's column as the strings it was written with."""
+    with open_writer(tmp_path / name) as writer:
+        writer.write(pa.table({"text": ["a", "b", "c"], "label": ["1.0", "-2.", "v1.0"]}))
+    assert read(tmp_path / name)[1] == ["1", "-2", "v1.0"]
+
+
+def test_sub_folders_are_labels_like_others(tmp_path: Path) -> None:
+    put(tmp_path, "set/1.0/a.txt", b"one")
+    assert read(tmp_path / "set") == (["one"], ["1"])
+    put(tmp_path, "set/1.5/a.txt", b"one")
+    refuses(tmp_path / "set", r"set/1\.5/a\.txt has the label 1\.5, a fractional number; write labels as")
 
 
 def test_bad_labels_in_parquet_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"text": ["a", "b"], "label": [1.5, None]}), path)
     refuses(path, "a.parquet row 1 has the label 1.5, a fractional number")
-    pq.write_table(pa.table({"text": ["a", "b"], "label": ["x", None]}), path)
-    refuses(path, "a.parquet row 2 has no label")
+    for missing in (None, ""):
+        pq.write_table(pa.table({"text": ["a", "b"], "label": ["x", missing]}), path)
+        refuses(path, "a.parquet row 2 has no label")
 
 
 def test_rows_are_counted_over_chunks(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from mein.data.files import Source, source_name
-from mein.data.guesses import guessed_columns, rows_without_label
+from mein.data.guesses import guessed_columns
 from mein.data.labels import Labels, in_number, listed
-from mein.data.readers import ColumnsConfig, Documents, read_documents
+from mein.data.readers import ColumnsConfig, Documents, read_documents, rows_without_label
 from mein.data.splits import fingerprint, text_key, word_string
 from mein.errors import InputError
 

@@ -6,11 +6,9 @@ from mein.data.columns import LABEL_NAMES, TEXT_NAMES
 from mein.data.files import Source, source_name
 from mein.data.labels import listed
 from mein.data.readers import (
-    MISSING,
     ColumnsConfig,
     find_label_column,
     find_text_column,
-    read_documents,
     read_tables,
 )
 
@@ -31,13 +29,6 @@ def guessed_columns(source: Source, columns: ColumnsConfig, *, labeled: bool) ->
                 f"{called} has several columns that look like the {role}: {taken!r} is taken, not "
                 f"{listed(others)} (--{role}-column names another)."
             )
-
-
-def rows_without_label(source: Source, columns: ColumnsConfig) -> int:
-    """How many rows of a source's tables lack their label: it is read as if it were the text."""
-    label = find_label_column(_column_names(source), columns.label, source_name(source))
-    chunks = read_documents(source, ColumnsConfig(text=label), labeled=False)
-    return sum(value.casefold() in MISSING for chunk in chunks for value in chunk.texts)
 
 
 def _column_names(source: Source) -> list[str]:

@@ -96,10 +96,10 @@ def plain_label(value: object, source: str) -> Label:
     """A label as str, int or bool; anything else is refused."""
     if isinstance(value, np.generic):
         value = value.item()
+    if is_missing(value):
+        raise InputError(f"{source} has no label; fill it in, or move the document to the unlabelled text.")
     if isinstance(value, str | int):
         return value
-    if value is None or (value != value) is not False:  # NaN, and pandas' NA, which is neither
-        raise InputError(f"{source} has no label; fill it in, or move the document to the unlabelled text.")
     if isinstance(value, float) and value.is_integer():  # what pandas makes of integers beside a NaN
         return int(value)
     if isinstance(value, float):
@@ -109,6 +109,13 @@ def plain_label(value: object, source: str) -> Label:
     raise InputError(
         f"{source} has the label {value!r} of type {type(value).__name__}; write labels as integers or words."
     )
+
+
+def is_missing(value: object) -> bool:
+    """Whether a value stands for no label: None, the empty string, NaN or pandas' NA."""
+    if isinstance(value, str):
+        return not value
+    return value is None or (value != value) is not False  # NA is neither equal to itself nor not
 
 
 def listed(names: Sequence[str], most: int = 10) -> str:

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from mein.data.columns import ColumnsConfig, find_label_column, find_text_column
 from mein.data.files import File, Source, find_files
-from mein.data.labels import Label, plain_label
+from mein.data.labels import Label, is_missing, plain_label
 from mein.data.separated import SEPARATORS
 from mein.data.streams import open_lines
 from mein.data.tables import (
@@ -34,11 +34,11 @@ __all__ = [
     "plain_text",
     "read_documents",
     "read_tables",
+    "rows_without_label",
 ]
 
-# A csv holds strings only, so a fraction or "nan" is known by its looks.
 FRACTION = re.compile(r"[+-]?(\d+\.\d*|\.\d+)([eE][+-]?\d+)?|[+-]?inf", re.IGNORECASE)
-MISSING = {"", "nan"}
+NAN = "nan"  # in a csv, which holds strings only; elsewhere a NaN has its own type, and "nan" is a word
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,18 @@ def read_tables(source: Source) -> Iterator[pa.RecordBatch]:
         raise _empty(files)
 
 
+def rows_without_label(source: Source, columns: ColumnsConfig) -> int:
+    """How many rows of a source's tables `read_documents` would refuse because their label is missing."""
+    tables = [file for file in find_files(source) if not file.is_document]
+    return sum(is_missing(label) for file in tables for label in _label_values(file, columns))
+
+
+def _label_values(file: File, columns: ColumnsConfig) -> Iterator[Any]:
+    """The labels of a table as they are meant, be they missing."""
+    for values in _chosen_columns(file, lambda names: [find_label_column(names, columns.label, file.name)]):
+        yield from (_as_meant(value, file) for column in values.values() for value in column)
+
+
 def _read_files(
     files: list[File], columns: ColumnsConfig, labeled: bool, may_guess: bool
 ) -> Iterator[Documents]:
@@ -92,7 +104,8 @@ def _read_files(
             "class into a sub-folder with its name."
         )
     for names, texts in _whole_files(chosen):
-        yield Documents(texts, [str(file.label) for file in names] if labeled else None)
+        labels = [plain_label(_as_meant(file.label, file), file.name) for file in names] if labeled else None
+        yield Documents(texts, labels)
 
 
 def _read_table(file: File, columns: ColumnsConfig, labeled: bool, may_guess: bool) -> Iterator[Documents]:
@@ -197,21 +210,22 @@ def plain_text(value: Any, source: str) -> str:
 
 
 def _labels(values: list[Any], file: File, done: int) -> list[Label]:
-    is_typed = file.format not in SEPARATORS
     return [
-        plain_label(value if is_typed else _as_written(value), f"{file.name} row {done + position}")
+        plain_label(_as_meant(value, file), f"{file.name} row {done + position}")
         for position, value in enumerate(values, start=1)
     ]
 
 
-def _as_written(value: str) -> str | float | None:
-    """A csv label, with what is missing or a fraction told apart from words; 2.0 is written for 2."""
-    if value.casefold() in MISSING:
+def _as_meant(value: Any, file: File) -> Any:
+    """A label, with a string that means nothing or a fraction told apart from words; 2.0 is written for 2."""
+    if not isinstance(value, str):
+        return value
+    if file.format in SEPARATORS and value.casefold() == NAN:
         return None
-    number = float(value) if FRACTION.fullmatch(value) else None
-    if number is None or number.is_integer():
-        return value if number is None else str(int(number))
-    return number
+    if not FRACTION.fullmatch(value):
+        return value
+    number = float(value)
+    return str(int(number)) if number.is_integer() else number
 
 
 def _empty(files: list[File]) -> InputError:
