@@ -5,6 +5,7 @@ import tracemalloc
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from mein.data.audit import Audit, audit
@@ -129,6 +130,34 @@ def test_columns_are_told_where_there_was_a_choice(tmp_path: Path) -> None:
     assert set(found.parts["labeled"].class_counts) == {"1", "2"}
     named = audit(path, None, None, None, ColumnsConfig(text="review", label="sentiment"))
     assert [sentence for sentence in named.remarks if "several columns" in sentence] == []
+
+
+def test_a_column_that_raw_text_lacks_is_told_with_the_one_in_its_place(tmp_path: Path) -> None:
+    labeled = tmp_path / "train.csv"
+    labeled.write_text("words,label\n" + "a,pos\nb,neg\n" * 2, encoding="utf-8")
+    tables = ["Words,review\na,b\n", "id,Review\n1,b\n", "text,review\na,b\n", "x,Review\n1,b\n"]
+    (tmp_path / "raw").mkdir()
+    for number, table in enumerate(tables):
+        (tmp_path / f"raw/{number}.csv").write_text(table, encoding="utf-8")
+    (tmp_path / "raw/4.txt").write_text("lines have no column to name\n", encoding="utf-8")
+    found = audit(labeled, str(tmp_path / "raw/*"), None, None, ColumnsConfig(text="words"))
+    assert found.problems == []
+    assert [sentence for sentence in found.remarks if "is taken" in sentence] == [
+        f"{tmp_path}/raw/1.csv and 1 more file lack the column 'words': 'Review' is taken for the text.",
+        f"{tmp_path}/raw/2.csv lacks the column 'words': 'text' is taken for the text.",
+    ]
+
+
+def test_a_damaged_column_that_nobody_reads_does_no_harm(tmp_path: Path) -> None:
+    path = tmp_path / "train.parquet"
+    wrong = pa.array([b"caf\xe9"] * 4).view(pa.string())
+    columns = {"note": wrong, "text": list("abcd"), "review": list("abcd"), "label": ["x", "x", "y", "y"]}
+    pq.write_table(pa.table(columns), path)
+    assert len(list(read_documents(path, ColumnsConfig(), labeled=True))) == 1
+    found = audit(path, path, None, None, ColumnsConfig())
+    assert found.problems == []
+    told = [sentence for sentence in found.remarks if "'text' is taken, not 'review'" in sentence]
+    assert len(told) == 2
 
 
 @pytest.mark.parametrize(

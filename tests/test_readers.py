@@ -211,9 +211,10 @@ def test_raw_text_may_call_its_column_otherwise_than_the_labels_do(tmp_path: Pat
     both = put(tmp_path, "both.csv", b"text,customer comment\nno,yes\n")
     (found,) = read_documents(both, columns, labeled=False, may_guess=True)
     assert found.texts == ["yes"]
-    neither = put(tmp_path, "neither.csv", b"a,b\nno,yes\n")
-    with pytest.raises(InputError, match="has no column 'Customer Comment'"):
-        list(read_documents(neither, columns, labeled=False, may_guess=True))
+    for header in (b"a,b", b"comments,label"):  # also where a single column is left over
+        neither = put(tmp_path, "neither.csv", header + b"\nno,yes\n")
+        with pytest.raises(InputError, match="has no column 'Customer Comment'"):
+            list(read_documents(neither, columns, labeled=False, may_guess=True))
 
 
 def test_a_corpus_guesses_the_column_of_its_raw_text_alone(tmp_path: Path) -> None:

@@ -52,18 +52,17 @@ def find_text_column(
 ) -> str:
     """The column of the text: the one wanted, else a known name, else the only one left over.
 
-    may_guess: also where the one wanted is not there.
+    may_guess: where the one wanted is not there, whether a known name will do.
     """
     guess = _guess(names, TEXT_NAMES)
-    others = [name for name in names if name.casefold() not in LABEL_NAMES]
-    if guess is None and len(others) == 1:
-        guess = others[0]
-    is_there = wanted is not None and wanted.casefold() in map(str.casefold, names)
-    if wanted is not None and (is_there or guess is None or not may_guess):
+    if wanted is not None and (guess is None or not may_guess or has_column(names, wanted)):
         return _named(names, wanted, source, "text")
-    if guess is None:
+    if guess is not None:
+        return guess
+    others = [name for name in names if name.casefold() not in LABEL_NAMES]
+    if len(others) != 1:
         raise _no_guess(names, source, "text")
-    return guess
+    return others[0]
 
 
 def find_label_column(names: Sequence[str], wanted: str | None, source: str) -> str:
@@ -74,6 +73,11 @@ def find_label_column(names: Sequence[str], wanted: str | None, source: str) -> 
     if guess is None:
         raise _no_guess(names, source, "label")
     return guess
+
+
+def has_column(names: Sequence[str], wanted: str) -> bool:
+    """Whether a table has a column of a name, whatever its case."""
+    return wanted.casefold() in map(str.casefold, names)
 
 
 def _guess(names: Sequence[str], known: Sequence[str]) -> str | None:

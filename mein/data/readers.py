@@ -29,6 +29,7 @@ __all__ = [
     "Documents",
     "Label",
     "Source",
+    "column_names",
     "find_label_column",
     "find_text_column",
     "plain_text",
@@ -76,6 +77,18 @@ def read_tables(source: Source) -> Iterator[pa.RecordBatch]:
             yield batch
     if is_empty:
         raise _empty(files)
+
+
+def column_names(file: File) -> list[str]:
+    """The names of a table's columns, whose values may be damaged; those of a jsonl are its first rows'."""
+    known: list[str] = []
+
+    def choose(names: list[str]) -> list[str]:
+        known[:] = names
+        return []
+
+    next(_chosen_columns(file, choose), None)
+    return known
 
 
 def rows_without_label(source: Source, columns: ColumnsConfig) -> int:
@@ -129,10 +142,10 @@ def _read_table(file: File, columns: ColumnsConfig, labeled: bool, may_guess: bo
 def _chosen_columns(file: File, choose: Any) -> Iterator[dict[str, list[Any]]]:
     """Chunks of the chosen columns as plain lists, by name."""
     if file.format == "txt":
-        (name,) = choose(["text"])
-        yield from ({name: texts} for texts in text_chunks(file))
+        names = choose(["text"])
+        yield from ({name: texts for name in names} for texts in text_chunks(file))
     elif file.format == "jsonl":
-        names: list[str] = []
+        names = []
         for rows in json_chunks(file):
             names = names or choose(_keys(rows))
             yield {name: [row.get(name) for row in rows] for name in names}
