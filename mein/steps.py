@@ -68,12 +68,15 @@ class FinishedRun:
             )
 
 
-def texts_of(paths: Sequence[str], columns: ColumnsConfig) -> Source:
-    """The documents of some files, folders, globs or URLs, one after another."""
+def texts_of(paths: Sequence[str], columns: ColumnsConfig, *, may_guess: bool = True) -> Source:
+    """The documents of some files, folders, globs or URLs, one after another.
+
+    may_guess: where one lacks the column that is named for the text, whether to guess its own.
+    """
 
     def read() -> Iterator[Documents]:
         for path in paths:
-            yield from read_documents(path, columns, labeled=False)
+            yield from read_documents(path, columns, labeled=False, may_guess=may_guess)
 
     return read
 

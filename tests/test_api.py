@@ -164,12 +164,14 @@ def test_takes_raw_text_in_any_container(make: Callable[[list[str]], Any], answe
 def test_takes_raw_text_from_files(answers: np.ndarray, tmp_path: Path) -> None:
     pd.DataFrame({"said": RAW[:70], "title": ""}).to_csv(tmp_path / "raw-1.csv", index=False)
     pd.DataFrame({"said": RAW[70:], "title": ""}).to_csv(tmp_path / "raw-2.csv", index=False)
+    pd.DataFrame({"text": RAW, "title": ""}).to_csv(tmp_path / "other.csv", index=False)
     (tmp_path / "all.txt").write_text("\n".join(RAW) + "\n", encoding="utf-8")
     named = tiny(settings={"columns.text": "said"})
     for model, source in (
         (tiny(), tmp_path / "all.txt"),
         (tiny(), str(tmp_path / "all.txt")),
         (named, str(tmp_path / "raw-*.csv")),
+        (named, tmp_path / "other.csv"),
     ):
         assert_array_equal(model.fit(TEXTS, LABELS, unlabeled=source).predict_proba(NEW), answers)
 

@@ -11,7 +11,7 @@ import pytest
 from mein import __version__
 from mein.config import load_config
 from mein.data.demo import demo_corpus
-from tests.shell import TINY, Answer, mein, python, write_corpus, write_csv
+from tests.shell import TINY, Answer, mein, python, refuses, write_corpus, write_csv
 from tests.tiny import TEXTS, artefacts
 
 COMMANDS = ("", "demo", "init", "check", "train", "evaluate", "predict", "explain", "bench", "bench encode")
@@ -230,6 +230,29 @@ def test_columns_named_in_training_are_known_afterwards(tmp_path: Path) -> None:
     assert mein("train", "--labeled", path, "--out", tmp_path / "run", *TINY, *columns).code == 0
     assert mein("evaluate", tmp_path / "run", path).code == 0
     assert mein("predict", tmp_path / "run", path, "--out", tmp_path / "out.csv").code == 0
+
+
+def test_raw_text_s_own_column_is_found_and_told_by_every_command(tmp_path: Path) -> None:
+    odd, raw = (
+        write_csv(tmp_path / "odd.csv", TEXTS.labeled_texts, TEXTS.labeled_labels),
+        tmp_path / "raw.csv",
+    )
+    content = odd.read_text(encoding="utf-8").replace("text,label", "says,label", 1)
+    odd.write_text(content, encoding="utf-8", newline="")
+    write_csv(raw, TEXTS.unlabeled_texts)
+    run, named = tmp_path / "run", ["--text-column", "says"]
+    brief = ["--set", "pretraining.epochs=1", "--set", "pretraining.lanes=4"]
+    commands = [
+        ["train", "--labeled", odd, "--unlabeled", raw, "--out", run, *TINY, *named],
+        ["encode", "--like", run, "--text", raw, "--out", tmp_path / "store", "--workers", 1],
+        ["pretrain", "--text", odd, "--text", raw, "--out", tmp_path / "lm", *TINY, *brief, *named],
+    ]
+    for command in commands:
+        answer = mein(*command)
+        assert answer.code == 0, answer
+        assert answer.out.count(f"{raw} lacks the column 'says': 'text' is taken for the text.") == 1
+    sentence = r".*raw\.csv has no column 'words' among 'text'; set columns\.text to its name .*"
+    refuses(sentence, *commands[1], "--text-column", "words")  # said of this very text
 
 
 def test_predict_keeps_the_other_columns(run: Path, files: list[str], tmp_path: Path) -> None:

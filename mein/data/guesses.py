@@ -1,4 +1,4 @@
-"""What reading a source does not say: which columns were guessed against others, or in the place of another."""
+"""What reading a source does not say: which columns were guessed against others, or in another's place."""
 
 from collections.abc import Iterator
 

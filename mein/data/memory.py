@@ -135,7 +135,7 @@ def unlabeled_source(
     """
     sources = [source_of_lists(texts)] if texts else []
     if isinstance(unlabeled, str | os.PathLike):
-        sources.append(lambda: read_documents(unlabeled, columns, labeled=False))
+        sources.append(lambda: read_documents(unlabeled, columns, labeled=False, may_guess=True))
     elif isinstance(unlabeled, Sized):
         sources.append(source_of_lists(as_texts(unlabeled, "unlabeled")))
     elif unlabeled is not None:

@@ -143,7 +143,7 @@ def _chosen_columns(file: File, choose: Any) -> Iterator[dict[str, list[Any]]]:
     """Chunks of the chosen columns as plain lists, by name."""
     if file.format == "txt":
         names = choose(["text"])
-        yield from ({name: texts for name in names} for texts in text_chunks(file))
+        yield from (dict.fromkeys(names, texts) for texts in text_chunks(file))
     elif file.format == "jsonl":
         names = []
         for rows in json_chunks(file):

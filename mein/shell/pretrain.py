@@ -1,18 +1,19 @@
 """mein pretrain."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from mein.adapt import adapt
 from mein.config import Config, load_config, merged
-from mein.data.readers import Documents, read_documents
+from mein.data.readers import read_documents
 from mein.errors import ConfigError
 from mein.experts.config import ENCODERS
 from mein.inference import choose_device
 from mein.pretrain import pretrain
 from mein.progress import Terminal
 from mein.shell.console import open_console, say
-from mein.shell.train import Settings, tell_of_new
+from mein.shell.train import Settings, tell_of_columns, tell_of_new
+from mein.steps import texts_of
 from mein.training.folder import RunFolder
 
 
@@ -23,12 +24,9 @@ def run_pretraining(paths: Sequence[str], out: Path, settings: Settings, resume:
     choose_device(config.runtime.device)
     tell_of_new(out, resume, console)
     for path in paths:
-        next(read_documents(path, config.columns, labeled=False))
-
-    def texts() -> Iterator[Documents]:
-        for path in paths:
-            yield from read_documents(path, config.columns, labeled=False)
-
+        next(read_documents(path, config.columns, labeled=False, may_guess=True))
+        tell_of_columns(path, config.columns, console)
+    texts = texts_of(paths, config.columns)
     name, terminal = ", ".join(paths), Terminal(console)
     if config.expert.has_encoder:
         found = adapt(config, texts, name, out, terminal, resume=resume)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mein.data.corpus import Source
+from mein.data.guesses import replaced_columns
 from mein.data.readers import ColumnsConfig, read_documents
 from mein.data.teacher import TeacherTable
 from mein.imitate import is_there
@@ -32,8 +33,11 @@ def encode_files(
     columns = run.config.columns
     if text_column is not None:
         columns = ColumnsConfig(text=text_column, label=columns.label)
-    source = texts_of(paths, columns)
+    source = texts_of(paths, columns, may_guess=text_column is None)
     next(source())  # refuses what cannot be read before anything is made
+    for path in paths if text_column is None else ():
+        for told in replaced_columns(path, columns):
+            reporter.say(told)
     held_back, teacher = _test_of(run, test, reporter), None
     if teacher_file is not None:
         teacher = TeacherTable(teacher_file, run.config.columns, run.labels.classes)

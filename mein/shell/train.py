@@ -13,6 +13,8 @@ from mein.config import Config, load_config
 from mein.config_file import as_toml
 from mein.data.corpus import Corpus, corpus_of_files, source_of_lists
 from mein.data.demo import demo_corpus
+from mein.data.guesses import replaced_columns
+from mein.data.readers import ColumnsConfig
 from mein.errors import ConfigError, RunError
 from mein.evaluation.table import Row, headline, render
 from mein.files import write_atomically
@@ -83,6 +85,7 @@ def _run_training(
     corpus = corpus_of_files(*paths, config.columns)
     tell_of_new(out, resume, console)
     check_sources(config, corpus)
+    tell_of_columns(paths[1], config.columns, console)
     if seeds == 1:
         learn(config, corpus, out, resume, console)
         return
@@ -122,6 +125,12 @@ def tell_of_new(out: Path, resume: bool, console: Console) -> None:
     """Say so where there is no run to go on with: it was stopped too early, or its name is wrong."""
     if resume and is_first() and not out.exists():
         say(console, f"There is no run in {out} to resume: this starts one.")
+
+
+def tell_of_columns(unlabeled: str | None, columns: ColumnsConfig, console: Console) -> None:
+    """Say so where raw text lacks the column that is named and another was taken."""
+    for told in () if unlabeled is None else replaced_columns(unlabeled, columns):
+        say(console, told)
 
 
 def _weights_line(run: Finished) -> str:
