@@ -179,6 +179,11 @@ def test_a_column_that_appears_late_is_refused(tmp_path: Path, name: str) -> Non
         (None, 5, "int64 .* null"),
         (date(2024, 1, 2), datetime(2024, 1, 2, 3), r"timestamp\[us\] .* date32\[day\]"),
         (b"a", "a", "string .* binary"),
+        (
+            pa.scalar(0, pa.date32()),
+            pa.scalar(10**7 * 86_400_000, pa.date64()),
+            r"date64\[ms\] .* date32\[day\]",
+        ),
     ],
 )
 def test_parquet_refuses_what_it_would_change(tmp_path: Path, first: Any, second: Any, types: str) -> None:
@@ -239,6 +244,41 @@ def test_bytes_are_written_as_the_text_they_are_or_refused(tmp_path: Path, name:
             write(tmp_path / name, [{"text": ["a"], "b": [value]}])
     write(tmp_path / "b.parquet", [{"b": [b"\x00\xff"]}])
     assert pq.read_table(tmp_path / "b.parquet")["b"].to_pylist() == [b"\x00\xff"]
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl"])
+@pytest.mark.parametrize(
+    ("number", "kind", "text"),
+    [
+        (1, pa.timestamp("ns"), "1970-01-01 00:00:00.000000001"),
+        (1, pa.timestamp("ns", "UTC"), "1970-01-01 00:00:00.000000001Z"),
+        (1_500_000, pa.timestamp("us"), "1970-01-01 00:00:01.500000"),
+        (1, pa.time64("ns"), "00:00:00.000000001"),
+        (1, pa.duration("ns"), "1"),
+        (2**62, pa.duration("s"), str(2**62)),
+        (59, pa.date32(), "1970-03-01"),
+    ],
+)
+def test_times_are_written_to_the_last_digit(
+    tmp_path: Path, name: str, number: int, kind: pa.DataType, text: str
+) -> None:
+    """Python's own times have no nanoseconds: some were lost, and some had the file refused."""
+    values = pa.array([number, None], kind)
+    write(tmp_path / name, [{"text": ["a", "b"], "v": values, "d": values.dictionary_encode()}])
+    rows = [row for batch in read_tables(tmp_path / name) for row in batch.to_pylist()]
+    missing = None if name == "a.jsonl" else ""
+    assert [(row["v"], row["d"]) for row in rows] == [(text, text), (missing, missing)]
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
+def test_times_within_lists_that_python_has_no_date_for_are_refused(tmp_path: Path, name: str) -> None:
+    far = pa.array([[2**61]], pa.list_(pa.timestamp("us")))
+    with pytest.raises(
+        InputError,
+        match=rf"{name} cannot hold the values in the column 'v' \(.*\); write to .parquet, or leave the col",
+    ):
+        write(tmp_path / name, [{"text": ["a"], "v": far}])
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_types_that_arrow_has_no_csv_for_are_texts(tmp_path: Path) -> None:

@@ -16,6 +16,8 @@ import pyarrow.parquet as pa_parquet
 from mein.data.files import format_of, locate
 from mein.errors import InputError
 
+ELSEWHERE = "write to .parquet, or leave the column out"
+
 
 @contextmanager
 def open_writer(path: str | os.PathLike[str]) -> Iterator["Writer"]:
@@ -132,7 +134,7 @@ class Writer:
             return column
         if pa.types.is_null(column.type):
             return pa.nulls(len(column), kind)
-        with suppress(pa.ArrowException):
+        with suppress(pa.ArrowException, ValueError, OverflowError):  # the latter two of times
             fitted = column.cast(kind)  # may parse, round, or drop what a struct has no field for
             if _is_kept(fitted.to_pylist(), column.to_pylist()):
                 return fitted
@@ -162,14 +164,16 @@ class Writer:
         return "".join(lines).encode("utf-8")
 
     def _each(self, convert: Callable[[Any], Any], name: str, column: Any) -> list[Any]:
-        """The values of a column, converted one by one."""
+        """The values of a column, converted one by one; times as Arrow writes them, to the last digit."""
         try:
-            return [convert(value) for value in column.to_pylist()]
+            texts = column.cast(pa.string()) if _is_time(column.type) else column
+            return [convert(value) for value in texts.to_pylist()]
         except UnicodeDecodeError as error:
-            raise UnfitError(
-                f"{self.name} cannot hold the bytes in the column {name!r}, which are not UTF-8; write "
-                "to .parquet, or leave the column out."
-            ) from error
+            told = f"bytes in the column {name!r}, which are not UTF-8"
+            raise UnfitError(f"{self.name} cannot hold the {told}; {ELSEWHERE}.") from error
+        except (ValueError, OverflowError) as error:  # a time within a list that Python has no place for
+            told = f"values in the column {name!r} ({str(error).splitlines()[0][:200]})"
+            raise UnfitError(f"{self.name} cannot hold the {told}; {ELSEWHERE}.") from error
 
 
 @contextmanager
@@ -202,6 +206,16 @@ def _is_plain(kind: pa.DataType) -> bool:
     types = pa.types
     known = (types.is_primitive, types.is_decimal, types.is_string, types.is_large_string, types.is_null)
     return any(is_known(kind) for is_known in known)
+
+
+def _is_time(kind: pa.DataType) -> bool:
+    """Whether a type is a date, a time or a duration, of which Python's own have no nanoseconds."""
+    if pa.types.is_dictionary(kind):
+        return _is_time(kind.value_type)
+    types = pa.types
+    return any(
+        is_one(kind) for is_one in (types.is_timestamp, types.is_date, types.is_time, types.is_duration)
+    )
 
 
 def _is_kept(value: Any, given: Any) -> bool:
