@@ -34,6 +34,31 @@ def test_a_document_of_weight_2_counts_on_dev_as_if_it_were_there_twice() -> Non
     assert fit_gates(Z, ALPHA, Y, TWICE)[0].tolist() != fit_gates(Z, ALPHA, Y)[0].tolist()
 
 
+@pytest.mark.parametrize("documents", [100, 2_500])
+def test_an_error_depends_on_how_many_are_wrong_and_not_on_which(documents: int) -> None:
+    """Else its last bits, and not the log-loss, would decide between epochs that err equally often."""
+    draws, labels = np.random.default_rng(2), np.zeros(documents, dtype=np.int64)
+    for wrong in (documents // 7, documents // 4):
+        found = []
+        for _ in range(50):
+            z = np.tile([1.0, 0.0], (documents, 1))
+            z[draws.choice(documents, wrong, replace=False)] = [0.0, 1.0]
+            found.append(supervised_scores(torch.from_numpy(z), labels, np.ones(documents, np.float32)))
+        assert {scores["dev_error"] for scores in found} == {100.0 * (wrong / documents)}
+
+
+def test_an_error_of_uneven_weights_depends_on_the_weights_of_the_wrong_alone() -> None:
+    draws, labels = np.random.default_rng(2), np.zeros(900, dtype=np.int64)
+    weights = np.tile(np.array([1e-6, 0.3, 1.7], np.float32), 300)
+    found = []
+    for _ in range(50):
+        z = np.tile([1.0, 0.0], (900, 1))
+        z[(3 * draws.choice(300, 40, replace=False) + [[0], [1], [2]]).ravel()] = [0.0, 1.0]
+        found.append(supervised_scores(torch.from_numpy(z), labels, weights))
+    assert len({scores["dev_error"] for scores in found}) == 1
+    assert found[0]["dev_error"] == pytest.approx(100 * 40 / 300)
+
+
 def test_light_documents_do_not_outvote_a_heavy_one() -> None:
     labels, one_hot = np.zeros(10, dtype=int), np.eye(2)
     before = one_hot[[0, 0, 0, 0, 0, 0, 0, 0, 0, 1]]

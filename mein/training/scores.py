@@ -1,5 +1,7 @@
 """What is measured after an epoch: on dev labels, or on held-out text beside the expert's word."""
 
+import math
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -12,11 +14,15 @@ from mein.text.store import Store
 
 
 def supervised_scores(logits: Tensor, labels: np.ndarray, weights: np.ndarray) -> dict[str, float]:
-    """Error (in %) decides between epochs, log-loss breaks ties; a document counts as it weighs."""
-    y, share = torch.from_numpy(labels), torch.from_numpy(weights / weights.sum(dtype=np.float64)).double()
-    error = 100.0 * (share @ (logits.argmax(dim=1) != y).double()).item()
+    """Error (in %) decides between epochs, log-loss breaks ties; a document counts as it weighs.
+
+    Subtle: sums are exact, so that ties are ties, whichever documents are wrong.
+    """
+    y, w = torch.from_numpy(labels), torch.from_numpy(weights).double()
+    total, is_wrong = math.fsum(w.tolist()), logits.argmax(dim=1) != y
     losses = functional.cross_entropy(logits.double(), y, reduction="none")
-    return {"dev_error": error, "dev_log_loss": (share @ losses).item()}
+    error = 100.0 * (math.fsum(w[is_wrong].tolist()) / total)
+    return {"dev_error": error, "dev_log_loss": (w @ losses).item() / total}
 
 
 @torch.no_grad()
