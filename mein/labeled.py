@@ -68,7 +68,7 @@ def read_labeled(config: Config, corpus: Corpus) -> LabeledTexts:
         )
     weights = np.ones(len(ids)) if corpus.sample_weight is None else corpus.sample_weight.astype(np.float64)
     weights = weights / weights[train_rows].mean()
-    class_weights = _class_weights(config, ids[train_rows], weights[train_rows], len(labels.classes))
+    class_weights = _class_weights(config, corpus, labels, ids[train_rows], weights[train_rows])
     return LabeledTexts(
         labels=labels,
         train_texts=[texts[i] for i in train_rows],
@@ -83,11 +83,18 @@ def read_labeled(config: Config, corpus: Corpus) -> LabeledTexts:
     )
 
 
-def _class_weights(config: Config, train_ids: np.ndarray, weights: np.ndarray, classes: int) -> np.ndarray:
+def _class_weights(
+    config: Config, corpus: Corpus, labels: Labels, train_ids: np.ndarray, weights: np.ndarray
+) -> np.ndarray:
     """What each class counts for (Y,); times the sample weights of train the mean is 1."""
-    if config.class_weight is None:
-        return np.ones(classes)
-    counts = np.bincount(train_ids, minlength=classes)
-    found: np.ndarray = len(train_ids) / (classes * np.maximum(counts, 1))
+    found = np.ones(len(labels.classes))
+    if config.class_weight is None and corpus.class_weight is None:
+        return found
+    if config.class_weight is not None:
+        counts = np.bincount(train_ids, minlength=len(found))
+        found = len(train_ids) / (len(found) * np.maximum(counts, 1))
+    if corpus.class_weight is not None:
+        named = np.array([corpus.class_weight.get(label, 1.0) for label in labels.classes])
+        found = found * (named / named.max())
     found /= (weights * found[train_ids]).mean()
     return found

@@ -224,23 +224,19 @@ def test_weights_pull_towards_their_documents() -> None:
     assert right[1.0] > right[30.0] + 0.05
 
 
-def test_class_weights_by_name_are_sample_weights() -> None:
-    by_name = tiny(class_weight={"positive": 4.0}).fit(TEXTS, LABELS)
-    weight = np.where(np.array(LABELS) == "positive", 4.0, 1.0)
-    assert_array_equal(
-        by_name.predict_proba(NEW), tiny().fit(TEXTS, LABELS, sample_weight=weight).predict_proba(NEW)
-    )
-
-
-def test_balanced_weights_act() -> None:
+def test_balanced_weights_act_and_are_weights_by_name() -> None:
     """That they are n / (Y n_y) is shown where they are made, in test_prepare.py."""
-    rows = [i for i, label in enumerate(LABELS) if label == "negative" or i % 6 == 1]  # 3 to 1
+    by_class = {name: [i for i, label in enumerate(LABELS) if label == name] for name in set(LABELS)}
+    rows = sorted(by_class["negative"][:24] + by_class["positive"][:8])  # 3 to 1, also in train: 18 and 6
     X, y = [TEXTS[i] for i in rows], [LABELS[i] for i in rows]
-    plain, balanced = (
+    kinds: tuple[Any, ...] = (None, "balanced", {"positive": 3.0}, {"positive": 3e-9, "negative": 1e-9})
+    plain, balanced, *by_name = (
         tiny(class_weight=kind, settings={"expert_training.epochs": 3}).fit(X, y).predict_proba(NEW)
-        for kind in (None, "balanced")
+        for kind in kinds
     )
     assert np.abs(balanced - plain).max() > 0.01
+    for found in by_name:
+        assert_array_equal(found, balanced)
 
 
 @pytest.mark.parametrize(

@@ -1,18 +1,22 @@
 """What a document weighs, it weighs everywhere: in training, in what is chosen on dev, in the lexicon."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
 
+from mein.data.columns import ColumnsConfig
 from mein.data.corpus import source_of_lists
 from mein.data.demo import demo_corpus
-from mein.data.memory import as_weights
+from mein.data.memory import as_weights, corpus_of_lists
+from mein.errors import InputError
 from mein.evaluation.calibration import fit_temperature
-from mein.labeled import read_labeled
+from mein.labeled import LabeledTexts, read_labeled
 from mein.training.gates import fit_gates, held_back, is_worse
 from mein.training.scores import supervised_scores
 from tests import tiny
@@ -103,6 +107,31 @@ def test_a_dev_document_weighs_for_a_lexicon_what_its_class_weighs_in_train() ->
     assert_array_equal(labeled.dev_weights, 1.0)  # for choosing, classes are as frequent as they are
 
 
+@pytest.mark.parametrize("has_sample_weights", [False, True])
+def test_class_weights_by_name_are_those_of_balanced_where_they_are_the_same_numbers(
+    has_sample_weights: bool,
+) -> None:
+    labels = ["positive"] * 60 + ["negative"] * 20
+    sample = np.random.default_rng(1).uniform(0.5, 2.0, 80) if has_sample_weights else None
+
+    def read(named: Mapping[Any, float] | None, kind: str | None) -> LabeledTexts:
+        given = as_weights(sample, named, labels)
+        columns = ColumnsConfig()
+        documents = corpus_of_lists(tiny.TEXTS.labeled_texts, labels, given, None, columns, Path("unused"))
+        return read_labeled(tiny.config(class_weight=kind), documents)
+
+    balanced = read(None, "balanced")
+    counts = np.bincount(balanced.train_ids)
+    by_hand = {name: 1_000 / n for name, n in zip(balanced.labels.classes, counts.tolist(), strict=True)}
+    named = read(by_hand, None)
+    assert_array_equal(named.train_weights, balanced.train_weights)
+    assert_array_equal(named.dev_weights, balanced.dev_weights)
+    assert_allclose(named.class_weights, balanced.class_weights, rtol=1e-12)
+    assert named.class_weights[0] == pytest.approx(3 * named.class_weights[1])  # 20 documents beside 60
+    assert read({"negative": 3.0}, None).digest == balanced.digest  # a class without a name weighs 1
+    assert_allclose(read(by_hand, "balanced").class_weights, read({"negative": 9.0}, None).class_weights)
+
+
 def test_the_digest_tells_weights_of_dev_apart_and_is_as_it_was_without_any() -> None:
     plain = read_labeled(tiny.config(), tiny.corpus())
     other = replace(plain, dev_weights=plain.dev_weights * 2)
@@ -127,8 +156,15 @@ def test_wrong_labels_of_next_to_no_weight_do_no_harm(tmp_path: Path) -> None:
 
 
 def test_texts_without_a_label_have_no_say_in_the_scale() -> None:
-    assert as_weights([1, 2, 50], None, ["a", "b", None])[:2].tolist() == [0.5, 1.0]
-    assert as_weights(None, {"a": 0.01, "b": 0.02}, ["a", "b", None, -1])[:2].tolist() == [0.5, 1.0]
+    assert as_weights([1, 2, 50], None, ["a", "b", None]).of_texts[:2].tolist() == [0.5, 1.0]
+
+
+def test_a_class_that_weighs_nothing_is_as_good_as_absent() -> None:
+    found = as_weights([1, 2, 2, 1], {"a": 0, "b": 0.02}, ["a", "b", "c", "a"])
+    assert found.of_texts.tolist() == [0.0, 1.0, 1.0, 0.0]
+    assert as_weights(None, {"a": 1e-60}, ["a", "b"]).of_texts.tolist() == [0.0, 1.0]  # none in 32 bits
+    with pytest.raises(InputError, match="The weight of every text is 0: give some of them"):
+        as_weights([1, 0], {"a": 0}, ["a", "b"])
 
 
 @pytest.mark.parametrize(("margin", "documents", "usual"), [(0.1, 75, 20.0), (0.004, 150, 1.0)])

@@ -1,6 +1,6 @@
 """A corpus: where the labelled, unlabelled, dev and test documents of a run come from."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,6 +23,8 @@ class Corpus:
     """What to call each part in messages: its path, usually."""
     sample_weight: np.ndarray | None = None
     """A weight for each labelled document."""
+    class_weight: Mapping[Label, float] | None = None
+    """What each class weighs beside that, where something is learned; 1 where it has no entry."""
 
 
 def corpus_of_files(

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -51,21 +51,34 @@ def as_texts(values: Iterable[str], name: str = "X", first: int = 0) -> list[str
     return texts
 
 
+class Weights(NamedTuple):
+    """What texts weigh (n,), the largest of those with a label 1, and what classes weigh beside that."""
+
+    of_texts: np.ndarray
+    of_classes: dict[Any, float] | None
+
+
 def as_weights(
     sample_weight: Iterable[float] | None, class_weight: Mapping[Any, float] | None, labels: Sequence[Any]
-) -> np.ndarray:
-    """The weight of each text (n,), the largest of those with a label 1."""
-    weights = np.ones(len(labels))
+) -> Weights:
+    """The weights that were given; a text whose class weighs nothing weighs nothing."""
+    weights, of_classes = np.ones(len(labels)), None
     if sample_weight is not None:
         weights = _numbers(sample_weight, "sample_weight", len(labels))
+    together = weights
     if class_weight is not None:
         _check_keys(class_weight, labels)
         values = _numbers(class_weight.values(), "class_weight", len(class_weight))
-        of_class = dict(zip(class_weight, values, strict=True))
-        weights = weights * np.array([of_class.get(label, 1.0) for label in labels])
+        of_classes = dict(zip(class_weight, values.tolist(), strict=True))
+        together = weights * np.array([of_classes.get(label, 1.0) for label in labels])
     is_labeled = np.array([not is_unlabeled(label) for label in labels], dtype=bool)
-    if is_labeled.any() and not weights[is_labeled].any():
+    if is_labeled.any() and not together[is_labeled].any():
         raise InputError("The weight of every text is 0: give some of them a weight above 0.")
+    of_texts = np.where(_scaled(together, is_labeled) > 0, _scaled(weights, is_labeled), np.float32(0))
+    return Weights(of_texts, of_classes)
+
+
+def _scaled(weights: np.ndarray, is_labeled: np.ndarray) -> np.ndarray:
     largest = weights[is_labeled].max(initial=1e-300)
     scaled: np.ndarray = (np.minimum(weights, largest) / largest).astype(np.float32)
     return scaled
@@ -109,7 +122,7 @@ def check_signs(labels: Sequence[Any]) -> None:
 def corpus_of_lists(
     texts: Sequence[str],
     labels: Sequence[Any],
-    weights: np.ndarray,
+    weights: Weights,
     unlabeled: Unlabeled | None,
     columns: ColumnsConfig,
     folder: Path,
@@ -117,12 +130,13 @@ def corpus_of_lists(
     """The labelled texts of weight above 0, and the others; a weight of 0 is as good as absence."""
     check_signs(labels)
     raw = [text for text, label in zip(texts, labels, strict=True) if is_unlabeled(label)]
-    kept = [i for i, label in enumerate(labels) if weights[i] > 0 and not is_unlabeled(label)]
+    kept = [i for i, label in enumerate(labels) if weights.of_texts[i] > 0 and not is_unlabeled(label)]
     return Corpus(
         labeled=source_of_lists([texts[i] for i in kept], [labels[i] for i in kept]),
         unlabeled=unlabeled_source(raw, unlabeled, columns, folder),
         names={"labeled": "y"},
-        sample_weight=weights[kept],
+        sample_weight=weights.of_texts[kept],
+        class_weight=weights.of_classes,
     )
 
 
