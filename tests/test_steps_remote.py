@@ -13,7 +13,7 @@ from mein.files import cache_folder
 from mein.text import cache
 from mein.text.place import place_of
 from mein.text.remote import Remote
-from mein.text.store import Store
+from mein.text.store import EXPERT_COLUMN, Store
 from tests.shell import mein, refuses
 from tests.stepping import SHARD, content, make_run, pieces_of
 
@@ -120,6 +120,21 @@ def test_a_damaged_copy_is_fetched_again_and_a_damaged_shard_is_named(
     bucket.rm_file("/bucket/store/shard-00002.arrow")
     with pytest.raises(DamagedFile, match=r"shard-00002\.arrow is missing; restore it"):
         Store.open(URL).place.fetch("shard-00002.arrow", "0" * 64)
+
+
+def test_labels_that_are_damaged_or_gone_at_a_url_are_made_again_whatever_the_cache_holds(
+    home: Path, bucket: Any
+) -> None:
+    make_store(home, URL)
+    store = Store.open(URL)
+    for shard in range(store.shard_count):
+        store.column(EXPERT_COLUMN, shard)  # now the cache has them all
+    bucket.rm_file("/bucket/store/shard-00001.expert.parquet")
+    bucket.pipe_file("/bucket/store/shard-00002.expert.parquet", b"half")
+    answer = mein("label", URL, "--by", home / "run", "--workers", 1)
+    assert answer.code == 0, answer
+    assert answer.out.count("are damaged or missing: they are made again.") == 2
+    assert remote_content(bucket) == content(home / "store")
 
 
 def test_a_storage_that_fails_is_told_in_one_sentence(
