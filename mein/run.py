@@ -169,14 +169,14 @@ def learned_imitators(run: Run, expert: Expert) -> Imitators:
 
 def _teach(run: Run, expert: Expert, imitators: Imitators) -> None:
     run.runtime.reporter.say("Stage 2: the imitators learn what the expert says")
-    unlabeled, held_out = (run.store(part) for part in UNLABELED_PARTS)
     settings, labeled = run.config.imitator_training, None
     with run.folder.timed("labelling"):
         by = sha256_of(run.folder / "expert.safetensors")
         classes = run.labeled.labels.classes
+        unlabeled, held_out = (run.store_to_label(part, by) for part in UNLABELED_PARTS)
         label_documents(expert, [unlabeled, held_out], classes, by, run.runtime.reporter)
         if settings.reads_labeled and unlabeled.labelled_by == {by}:  # another teacher has no word on it
-            labeled = run.store("train")
+            labeled = run.store_to_label("train", by)
             label_documents(expert, [labeled], classes, by, run.runtime.reporter)
     with run.folder.timed("imitators"):
         train_imitators(imitators, unlabeled, held_out, settings, run.runtime, run.config.seed, labeled)

@@ -20,6 +20,7 @@ from mein.lexicon import LEXICON, LEXICON_OF_TRAIN, SPEAKS_IN, Lexicon, learn_le
 from mein.mixture import random_alpha
 from mein.seeds import derive_seed
 from mein.text.encoder import Encoder
+from mein.text.quarantine import drop_damaged_labels
 from mein.text.ragged import Ragged, concatenate
 from mein.text.store import Store
 from mein.training.checkpoint import save_tensors
@@ -69,6 +70,19 @@ class Run:
     def store(self, part: str) -> Store:
         """The encoded documents of a part."""
         return Store.open(self.folder / f"encoded/{part}")
+
+    def store_to_label(self, part: str, by: str) -> Store:
+        """The same for an expert to label; of what it said before, it is asked again where that is damaged.
+
+        Not in a store of others, to which the run has but a link, nor where somebody else has a word.
+        """
+        if ranks.is_first():
+            store, path = self.store(part), (self.folder / f"encoded/{part}").resolve()
+            if store.place.address == str(path) and store.labelled_by == {by}:
+                for told in drop_damaged_labels(store, by):
+                    self.runtime.reporter.say(told)
+        ranks.barrier()
+        return self.store(part)
 
     @cached_property
     def dev_word(self) -> LastWord:

@@ -124,6 +124,24 @@ def test_killed_at_the_worst_moments(tmp_path: Path, unbroken: Path) -> None:
     assert_same_run(path, unbroken)
 
 
+def test_what_the_expert_said_is_asked_again_where_it_is_damaged_or_gone(
+    tmp_path: Path, unbroken: Path
+) -> None:
+    """Killed when all is labelled and imitators learn; each part's labels then suffer another harm."""
+    path, diary = tmp_path / "run", tmp_path / "diary"
+    death = Death("imitators", what="open metrics.jsonl")
+    assert live_and_die(path, diary, death, runtime__checkpoint_seconds=ALWAYS) == -signal.SIGKILL
+    flipped, cut, lost = (
+        path / f"encoded/{part}/shard-00000.expert.parquet" for part in ("unlabeled", "held_out", "train")
+    )
+    whole = flipped.read_bytes()
+    flipped.write_bytes(whole[:30] + bytes([whole[30] ^ 1]) + whole[31:])
+    os.truncate(cut, 100)
+    lost.unlink()
+    assert live_and_die(path, diary, None, runtime__checkpoint_seconds=ALWAYS) == 0
+    assert_same_run(path, unbroken)
+
+
 def test_the_command_line_survives_a_kill(tmp_path: Path, unbroken: Path) -> None:
     """`mein train`, killed from outside in stage 2; the files are those of the run through Python."""
     path = tmp_path / "run"

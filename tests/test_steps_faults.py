@@ -334,7 +334,7 @@ def test_labels_that_are_damaged_or_gone_are_made_again(
     start_of("imitate", home, tmp_path)
     store = tmp_path / "store"
     harm(store / "shard-00001.expert.parquet")
-    remedy = rf"`mein label {store} --by RUN` makes it again\."
+    remedy = rf"`mein label {store} --by RUN` makes it again, or `mein train --resume` in a run\."
     words = words_of("imitate", home, tmp_path)
     refuses(rf".*shard-00001\.expert\.parquet is damaged or missing: {remedy}", *words)
     shutil.rmtree(tmp_path / "large", ignore_errors=True)
@@ -343,6 +343,25 @@ def test_labels_that_are_damaged_or_gone_are_made_again(
     assert told in answer.out.replace("\n", " "), answer
     assert_undisturbed("label", home, tmp_path)
     assert told not in mein(*words_of("label", home, tmp_path)).out
+
+
+def test_a_run_that_learns_from_a_store_leaves_its_damaged_labels_alone(home: Path, tmp_path: Path) -> None:
+    """They may be another's, and a run sees the store less the rows that it holds out."""
+    start_of("imitate", home, tmp_path)
+    words = words_of("imitate", home, tmp_path)
+    assert mein(*words).code == 0
+    whole = (tmp_path / "large/imitators.safetensors").read_bytes()
+    for name in ("done", "imitators.safetensors", "mixture.safetensors"):
+        (tmp_path / "large" / name).unlink()
+    flip(tmp_path / "store/shard-00001.expert.parquet")
+    before = content(tmp_path / "store")
+    refuses(
+        r".*shard-00001\.expert\.parquet is damaged or missing: `mein label .* makes it again, .*", *words
+    )
+    assert content(tmp_path / "store") == before
+    assert mein(*words_of("label", home, tmp_path)).code == 0
+    assert mein(*words).code == 0
+    assert (tmp_path / "large/imitators.safetensors").read_bytes() == whole
 
 
 def test_labels_that_are_gone_are_asked_for_again_on_request(home: Path, tmp_path: Path) -> None:

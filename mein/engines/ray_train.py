@@ -58,7 +58,8 @@ def _label(run: Run, reporter: Reporter) -> None:
     by = sha256_of(run.folder / "expert.safetensors")
     with run.folder.timed("labelling"):
         also = ("train",) if run.config.imitator_training.reads_labeled else ()
-        for store in map(run.store, (*UNLABELED_PARTS, *also)):
+        for part in (*UNLABELED_PARTS, *also):
+            store = run.store_to_label(part, by)
             work = partial(label_on_ray, None, expert, store, classes, by)
             label_store(store, classes, by, work, reporter)
 
