@@ -1,5 +1,6 @@
 """What a document weighs, it weighs everywhere: in training, in what is chosen on dev, in the lexicon."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from mein.evaluation.calibration import fit_temperature
 from mein.labeled import LabeledTexts, read_labeled
 from mein.training.gates import fit_gates, held_back, is_worse
 from mein.training.scores import supervised_scores
+from mein.training.stages import standard_error
 from tests import tiny
 
 RNG = np.random.default_rng(0)
@@ -61,6 +63,16 @@ def test_an_error_of_uneven_weights_depends_on_the_weights_of_the_wrong_alone() 
         found.append(supervised_scores(torch.from_numpy(z), labels, weights))
     assert len({scores["dev_error"] for scores in found}) == 1
     assert found[0]["dev_error"] == pytest.approx(100 * 40 / 300)
+
+
+def test_the_chance_in_an_error_is_that_of_the_documents_which_weigh() -> None:
+    """Beside 20,000 draws of which documents are wrong: 90 that hardly count, and 10 that do."""
+    weights = np.r_[np.full(90, 1e-3), np.ones(10)].astype(np.float32)
+    is_wrong = np.random.default_rng(0).random((20_000, 100)) < 0.3
+    errors = 100 * (is_wrong @ weights) / weights.sum()
+    assert standard_error(30.0, 7 * weights) == pytest.approx(errors.std(), rel=0.02)
+    for documents in (1, 75, 2_500):  # to the bit, the textbook's for weights of 1
+        assert standard_error(12.3, np.ones(documents, np.float32)) == math.sqrt(12.3 * 87.7 / documents)
 
 
 def test_light_documents_do_not_outvote_a_heavy_one() -> None:

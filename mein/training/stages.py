@@ -222,16 +222,17 @@ def fine_tune(
 
     trained = {**_prefixed("expert", expert), **_prefixed("gates", gates)}
     if (min_gain := config.min_gain) is None:
-        min_gain = standard_error(ranks.agreed(score())["dev_error"], len(dev_part))
+        min_gain = standard_error(ranks.agreed(score())["dev_error"], dev_part.weights)
     begin, carried = neighbors_of_epochs(expert, train_part.words, objective.neighbors)
     stage = Stage(name, trained, len(train_part), plan, fetch, loss, score, min_gain, begin, carried)
     with made_ready(expert, objective, plan(0), lengths, config.batch_documents, config.epochs):
         return train(stage, config, runtime)
 
 
-def standard_error(error: float, documents: int) -> float:
-    """That of an error in %, counted on so many documents."""
-    return math.sqrt(error * (100.0 - error) / documents)
+def standard_error(error: float, weights: np.ndarray) -> float:
+    """That of an error in %, on documents of these weights (n,): as on n that weigh the same, or on fewer."""
+    w = weights.astype(np.float64)
+    return math.sqrt(error * (100.0 - error) / (w.sum() ** 2 / (w**2).sum()))
 
 
 def _batch_tokens(unlabeled: Store, labeled: Store | None, config: ImitationConfig) -> int:
