@@ -28,6 +28,8 @@ class LabeledTexts:
     """What each counts for where something is chosen: its sample weight."""
     class_weights: np.ndarray
     """What each class counts for, beside that, where something is learned (Y,)."""
+    prior: np.ndarray
+    """Each class's share of train, by sample weights: what is said of a text that says nothing (Y,)."""
 
     def lessons(self, part: str) -> tuple[np.ndarray, np.ndarray]:
         """The label ids and the weights to learn from train, or from dev too, with."""
@@ -69,6 +71,7 @@ def read_labeled(config: Config, corpus: Corpus) -> LabeledTexts:
     weights = np.ones(len(ids)) if corpus.sample_weight is None else corpus.sample_weight.astype(np.float64)
     weights = weights / weights[train_rows].mean()
     class_weights = _class_weights(config, corpus, labels, ids[train_rows], weights[train_rows])
+    sums = np.bincount(ids[train_rows], weights[train_rows], minlength=len(labels.classes))
     return LabeledTexts(
         labels=labels,
         train_texts=[texts[i] for i in train_rows],
@@ -80,6 +83,7 @@ def read_labeled(config: Config, corpus: Corpus) -> LabeledTexts:
         if dev_rows is None
         else weights[dev_rows].astype(np.float32),
         class_weights=class_weights,
+        prior=sums / sums.sum(),
     )
 
 

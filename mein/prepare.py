@@ -125,10 +125,9 @@ def remarks(counts: dict[str, int]) -> list[str]:
 
 def _refuse_other_documents(labeled: LabeledTexts, corpus: Corpus, folder: RunFolder) -> None:
     """Write labels.json and test.json; where they are there, the documents must be those of their run."""
-    prior = np.bincount(labeled.train_ids, minlength=len(labeled.labels.classes))
     content = {
         "classes": list(labeled.labels.classes),
-        "prior": (prior / prior.sum()).tolist(),
+        "prior": labeled.prior.tolist(),
         "documents": labeled.digest,
     }
     _remember(folder, "labels.json", content, "labelled")

@@ -154,6 +154,22 @@ def test_sample_weights_follow_their_documents_through_the_split() -> None:
         assert weights == pytest.approx(np.array(rows) / mean)
 
 
+@pytest.mark.parametrize("kind", [None, "balanced"])
+def test_an_empty_text_gets_each_class_s_share_of_train_as_its_texts_weigh(
+    tmp_path: Path, kind: str | None
+) -> None:
+    """What classes weigh beside that changes nothing: it is how common they are."""
+    corpus, weight_of = corpus_of([]), {"bad": 0.5, "good": 3.0}
+    labeled = read_labeled(tiny.config(), corpus)
+    named = [str(labeled.labels.classes[y]) for y in labeled.train_ids]
+    folder, _ = prepared(tmp_path / "plain", corpus, class_weight=kind)
+    assert folder.read_json("labels.json")["prior"] == [named.count(name) / 30 for name in weight_of]
+    weights = np.array([weight_of[label] for label in LABELS])
+    folder, _ = prepared(tmp_path / "weighed", replace(corpus, sample_weight=weights), class_weight=kind)
+    shares = [named.count(name) * weight for name, weight in weight_of.items()]
+    assert folder.read_json("labels.json")["prior"] == pytest.approx([part / sum(shares) for part in shares])
+
+
 @pytest.mark.parametrize("raw", [RAW[:5], [*RAW, "one more"]])
 def test_other_raw_text_after_a_kill_is_refused_until_it_is_restored(tmp_path: Path, raw: list[str]) -> None:
     whole, _ = prepared(tmp_path / "whole", corpus_of(RAW))
