@@ -13,6 +13,7 @@ from mein.errors import ConfigError, InputError, RunError
 from mein.files import link_or_copy
 from mein.label import refuse_other_classes
 from mein.labeled import LabeledTexts, read_labeled
+from mein.lexicon import LEXICON_OF_TRAIN
 from mein.prepare import encode_labeled, held_out_count
 from mein.progress import Reporter
 from mein.ranks import first_goes_ahead
@@ -21,8 +22,10 @@ from mein.steps import FinishedRun
 from mein.text.excerpt import drawn_from_few_shards, write_excerpt
 from mein.text.store import Store, link_store
 from mein.training.folder import RunFolder
+from mein.tutor import TUTOR
 
 SHARED = ("words.txt", "pieces.model", "vocabularies.json", "labels.json", "expert.safetensors")
+OF_THE_TUTOR = (TUTOR, LEXICON_OF_TRAIN)  # shared too where there are any
 FREE = ("imitators", "imitator_training", "mixture", "fine_tuning", "runtime")  # settings that may differ
 
 Paths = Mapping[str, str | None]  # labeled, dev, test: where they lie now, or none for where they lay
@@ -42,6 +45,8 @@ def begin(
         if (folder / "prepared.json").exists():
             return
         for name in SHARED:
+            link_or_copy(like.folder / name, folder / name)
+        for name in filter(lambda name: (like.folder / name).exists(), OF_THE_TUTOR):
             link_or_copy(like.folder / name, folder / name)
         for path in filter(Path.is_file, (like.folder / HUB).rglob("*")):
             link_or_copy(path, folder.path / path.relative_to(like.folder.path))

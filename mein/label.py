@@ -1,9 +1,10 @@
-"""The expert's word on every document of a store: p(y | X, Theta'), beside each shard, once.
+"""The word of who teaches the imitators on every document of a store: p(y | X), beside each shard, once.
 
 Several ranks share the shards; several processes of one machine may share a rank's.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import IO
@@ -20,11 +21,9 @@ from mein.processes import answers, cores, start_worker
 from mein.progress import Reporter
 from mein.ranks import barrier, is_first, rank, world
 from mein.text.label_files import label_file, labelled_by, read_labels, seal_labels, write_labels
+from mein.text.ragged import Ragged
 from mein.text.store import EXPERT_COLUMN, Store
 
-Work = Callable[[Sequence[int]], Iterator[int]]  # labels shards; yields how many more documents are done
-Labelling = Callable[[Expert, Store, Sequence[Label], str, Sequence[int]], Iterator[int]]
-"""The same on other machines; yields each shard when it is done."""
 KERNELS = 64  # that oneDNN keeps, one for each shape of a batch: more would grow with the documents
 DIED = (
     "A process that labels documents died (exit code {code}), perhaps for want of memory; "
@@ -32,12 +31,38 @@ DIED = (
 )
 
 
+@dataclass(frozen=True)
+class Tutor:
+    """Who teaches the imitators: softmax(z) of the expert as in the paper, or what is said beside it too."""
+
+    expert: Expert
+    beside: Callable[[Ragged], np.ndarray] | None = None
+    """What a lexicon adds to z (n, Y), from the pieces of documents."""
+    tau: float = 1.0
+    """By what both are divided."""
+
+    def __str__(self) -> str:
+        return "the expert says" if self.beside is None else "expert and lexicon say"
+
+    def probs(self, z: np.ndarray, pieces: Ragged) -> np.ndarray:
+        """p(y | X) (n, Y), float32, of documents with their pieces, of which the expert said z (n, Y)."""
+        if self.beside is None:
+            return functional.softmax(torch.from_numpy(z), dim=1).numpy()
+        together = (z + self.beside(pieces)) / self.tau
+        return functional.softmax(torch.from_numpy(together), dim=1).float().numpy()
+
+
+Work = Callable[[Sequence[int]], Iterator[int]]  # labels shards; yields how many more documents are done
+Labelling = Callable[[Tutor, Store, Sequence[Label], str, Sequence[int]], Iterator[int]]
+"""The same on other machines; yields each shard when it is done."""
+
+
 def label_documents(
-    expert: Expert, stores: Iterable[Store], classes: Sequence[Label], by: str, reporter: Reporter
+    tutor: Tutor, stores: Iterable[Store], classes: Sequence[Label], by: str, reporter: Reporter
 ) -> None:
     """Label what is not labelled yet, in this process: soft, without dropout."""
     for store in stores:
-        label_store(store, classes, by, partial(label_here, expert, store, classes, by), reporter)
+        label_store(store, classes, by, partial(label_here, tutor, store, classes, by), reporter)
     torch.cuda.empty_cache()  # a batch takes gigabytes of a GPU, and training needs other sizes
 
 
@@ -68,28 +93,29 @@ def label_store(store: Store, classes: Sequence[Label], by: str, work: Work, rep
     return strangers
 
 
-def write_label_file(expert: Expert, store: Store, classes: Sequence[Label], by: str, shard: int) -> None:
-    """Ask the expert about one shard."""
-    for _ in label_here(expert, store, classes, by, [shard]):
+def write_label_file(tutor: Tutor, store: Store, classes: Sequence[Label], by: str, shard: int) -> None:
+    """Ask the tutor about one shard."""
+    for _ in label_here(tutor, store, classes, by, [shard]):
         pass
 
 
 def label_here(
-    expert: Expert, store: Store, classes: Sequence[Label], by: str, shards: Sequence[int]
+    tutor: Tutor, store: Store, classes: Sequence[Label], by: str, shards: Sequence[int]
 ) -> Iterator[int]:
     """Label shards in this process; yields the documents of each batch."""
     for shard in shards:
         words = store.words(shard)
-        z = np.zeros((len(words), expert.classes), np.float32)
-        yield from reading(expert, words, z)
+        z = np.zeros((len(words), tutor.expert.classes), np.float32)
+        yield from reading(tutor.expert, words, z)
+        probs = tutor.probs(z, store.pieces(shard))
         with store.place.writing(label_file(store.shards[shard].file)) as path:
-            write_labels(path, functional.softmax(torch.from_numpy(z), dim=1).numpy(), classes, by)
+            write_labels(path, probs, classes, by)
 
 
 def label_in_processes(
     run: Path, store: Store, by: str, workers: int, shards: Sequence[int]
 ) -> Iterator[int]:
-    """Label shards in processes that load a run's expert each, share the cores, and tell of whole shards."""
+    """Label shards in processes that load a run's tutor each, share the cores, and tell of whole shards."""
     threads = max(1, cores() // workers)
     environment = {"OMP_NUM_THREADS": str(threads), "ONEDNN_PRIMITIVE_CACHE_CAPACITY": str(KERNELS)}
     arguments = [str(run), str(store.place), by]

@@ -9,21 +9,23 @@ from pathlib import Path
 from mein.errors import MeinError
 from mein.inference import choose_device
 from mein.label import write_label_file
-from mein.loading import load_variant, read_config
+from mein.loading import read_config, read_labels
 from mein.processes import answer
 from mein.text.store import Store
 from mein.training.folder import RunFolder
+from mein.tutor import load_tutor
 
 
 def main() -> None:
     """Work on jobs from standard input until it ends."""
     folder, store, by = RunFolder(Path(sys.argv[1])), Store.open(sys.argv[2]), sys.argv[3]
     config = read_config(folder)
-    model = load_variant(folder, config, "expert", choose_device(config.runtime.device))
+    tutor = load_tutor(folder, config, choose_device(config.runtime.device))
+    classes = read_labels(folder)[0].classes
     for line in sys.stdin.buffer:
         shard = int(line)
         try:
-            write_label_file(model.expert, store, model.labels.classes, by, shard)
+            write_label_file(tutor, store, classes, by, shard)
             answer(shard=shard)
         except MeinError as problem:
             answer(error=str(problem))

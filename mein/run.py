@@ -21,7 +21,6 @@ from mein.data.corpus import Corpus
 from mein.data.teacher import Teacher, TeacherTable
 from mein.experts.base import Expert
 from mein.experts.lstm import LSTMExpert
-from mein.files import sha256_of
 from mein.imitators.reference import Imitators
 from mein.inference import choose_device
 from mein.label import label_documents
@@ -40,6 +39,7 @@ from mein.training.loop import Runtime
 from mein.training.pretraining import Text
 from mein.training.scores import center_evidence
 from mein.training.stages import fine_tune, train_expert, train_imitators
+from mein.tutor import learned_tutor
 from mein.workspace import (
     UNLABELED_PARTS,
     Run,
@@ -168,16 +168,16 @@ def learned_imitators(run: Run, expert: Expert) -> Imitators:
 
 
 def _teach(run: Run, expert: Expert, imitators: Imitators) -> None:
-    run.runtime.reporter.say("Stage 2: the imitators learn what the expert says")
     settings, labeled = run.config.imitator_training, None
     with run.folder.timed("labelling"):
-        by = sha256_of(run.folder / "expert.safetensors")
+        tutor, by = learned_tutor(run, expert)
+        run.runtime.reporter.say(f"Stage 2: the imitators learn what {tutor}")
         classes = run.labeled.labels.classes
         unlabeled, held_out = (run.store_to_label(part, by) for part in UNLABELED_PARTS)
-        label_documents(expert, [unlabeled, held_out], classes, by, run.runtime.reporter)
+        label_documents(tutor, [unlabeled, held_out], classes, by, run.runtime.reporter)
         if settings.reads_labeled and unlabeled.labelled_by == {by}:  # another teacher has no word on it
             labeled = run.store_to_label("train", by)
-            label_documents(expert, [labeled], classes, by, run.runtime.reporter)
+            label_documents(tutor, [labeled], classes, by, run.runtime.reporter)
     with run.folder.timed("imitators"):
         train_imitators(imitators, unlabeled, held_out, settings, run.runtime, run.config.seed, labeled)
     if run.config.mixture.centers_evidence:

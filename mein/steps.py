@@ -19,10 +19,9 @@ from mein.data.labels import Labels
 from mein.data.readers import ColumnsConfig, Documents, read_documents
 from mein.data.teacher import Teacher
 from mein.errors import RunError
-from mein.files import sha256_of
 from mein.inference import choose_device
 from mein.label import Labelling, label_here, label_in_processes, label_store
-from mein.loading import load_variant, read_config, read_labels
+from mein.loading import read_config, read_labels
 from mein.prepare import SHARD_CHARACTERS, SHARD_DOCUMENTS, counted, shard_documents
 from mein.processes import cores
 from mein.progress import Reporter
@@ -32,6 +31,7 @@ from mein.text.quarantine import drop_damaged_labels, quarantine
 from mein.text.store import Store
 from mein.text.writing import Spread, write_store
 from mein.training.folder import RunFolder
+from mein.tutor import author_of, load_tutor
 from mein.unlabeled import UnlabeledTexts, known_texts
 
 
@@ -126,7 +126,7 @@ def label(
     sets_aside: bool = False,
     engine: Labelling | None = None,
 ) -> Store:
-    """Let a run's expert label a store; label files that others wrote are proved and kept.
+    """Let the tutor of a run's imitators label a store; label files that others wrote are proved and kept.
 
     engine: labels on other machines, in as many processes as it likes.
     """
@@ -136,8 +136,7 @@ def label(
     with store.place.held() if is_first() else nullcontext():
         barrier()
         store = without_damage(by, store, reporter) if sets_aside else store
-        path = by.folder / "expert.safetensors"
-        author = sha256_of(path) if path.exists() else ""
+        author = author_of(by.folder, by.config)
         store = _without_damaged_labels(store, author, reporter)
         work = partial(_work, by, store, author, workers)
         if engine is not None:
@@ -177,14 +176,14 @@ def _work(
         workers = cores() // world() if device.type == "cpu" else 1
     if min(workers, len(shards)) > 1:
         return label_in_processes(by.folder.path, store, author, min(workers, len(shards)), shards)
-    expert = load_variant(by.folder, by.config, "expert", device).expert
-    return label_here(expert, store, by.labels.classes, author, shards)
+    tutor = load_tutor(by.folder, by.config, device)
+    return label_here(tutor, store, by.labels.classes, author, shards)
 
 
 def _work_elsewhere(
     engine: Labelling, by: FinishedRun, store: Store, author: str, shards: Sequence[int]
 ) -> Iterator[int]:
-    """Send the expert to where shards are labelled."""
-    expert = load_variant(by.folder, by.config, "expert", torch.device("cpu")).expert
-    done = engine(expert, store, by.labels.classes, author, shards)
+    """Send the tutor to where shards are labelled."""
+    tutor = load_tutor(by.folder, by.config, torch.device("cpu"))
+    done = engine(tutor, store, by.labels.classes, author, shards)
     return (store.shard_lengths[shard] for shard in done)

@@ -49,6 +49,17 @@ def test_gates_open_where_alpha_knows_and_the_expert_does_not(faintness: float) 
         assert error(fresh[0], fresh[1], np.zeros(3), fresh[2]) > 45.0
 
 
+def test_faint_evidence_opens_gates_as_much_larger_as_it_is_fainter() -> None:
+    """What a voice says decides, not in which unit it says it."""
+    z, alpha, labels = evidence(100, 0, truth=0.5)
+    loud, tau = fit_gates(z, alpha, labels)
+    faint, same_tau = fit_gates(z, alpha * np.array([1.0, 0.05, 1.0])[:, None, None], labels)
+    assert faint == pytest.approx(loud * [1.0, 20.0, 1.0], rel=1e-3)
+    assert same_tau == pytest.approx(tau, rel=1e-3)
+    silent, _ = fit_gates(z, alpha * np.array([1.0, 0.0, 1.0])[:, None, None], labels)
+    assert silent[1] == 0.0
+
+
 def test_a_mixture_that_errs_nowhere_on_dev_is_calibrated_all_the_same() -> None:
     """Its gates are as large as they may be, and so are its logits: tau says how large."""
     z, alpha, labels = evidence(75, 4, truth=0.8)
@@ -150,20 +161,20 @@ def test_gates_are_learned_from_gradients_too() -> None:
 
 
 def test_gates_are_held_back_until_dev_is_not_worse_beyond_chance() -> None:
-    """By hand: alpha is right on document 0, where z is wrong by 1, and wrong on the others, where z is
-    right by 3, three times, and by 5. Gate 8 turns all 7: 5 errors more, above the root of 7. 4 turns 4: 2
-    errors more, just the root of 4."""
-    z = np.array([[margin, 0.0] for margin in (1.0, 3.0, 3.0, 3.0, 5.0, 5.0, 5.0)], np.float32)
-    alpha = np.tile(np.array([0.0, 1.0], np.float32), (1, 7, 1))
-    labels = np.array([1, 0, 0, 0, 0, 0, 0])
+    """By hand: alpha is right on 4 documents, where z is wrong by 1, and wrong on the others, where z is
+    right by 3, twelve times, and by 5, six times. Gate 8 turns all 22: 14 errors more, above twice the root
+    of 22. 4 turns 16: 8 errors more, just twice the root of 16."""
+    margins, labels = np.repeat([1.0, 3.0, 5.0], [4, 12, 6]), np.repeat([1, 0, 0], [4, 12, 6])
+    z = np.stack([margins, np.zeros(22)], axis=1).astype(np.float32)
+    alpha = np.tile(np.array([0.0, 1.0], np.float32), (1, 22, 1))
     assert held_back(z, alpha, labels, np.array([8.0])).tolist() == [4.0]
     assert held_back(z, alpha, labels, np.array([2.0])).tolist() == [2.0]
-    assert held_back(z, alpha, np.zeros(7), np.array([8.0])).tolist() == [2.0]  # turns one: chance
-    assert held_back(z, alpha * 1e6, np.zeros(7), np.array([8.0])).tolist() == [0.0]
+    assert held_back(z, alpha, np.zeros(22), np.array([8.0])).tolist() == [2.0]  # turns four: chance
+    assert held_back(z, alpha * 1e6, np.zeros(22), np.array([8.0])).tolist() == [0.0]
 
 
 def test_a_document_that_stays_wrong_is_no_excuse_for_others() -> None:
-    """Of 30 documents 5 become wrong, 20 go from one wrong label to another: 5 is above the root of 5."""
+    """Of 30 documents 5 become wrong, 20 go from one wrong label to another; twice the root of 5 is less."""
     labels = np.zeros(30, np.int64)
     then, now = np.repeat([0, 1], [10, 20]), np.repeat([1, 0, 2], [5, 5, 20])
     one_hot = np.eye(3)

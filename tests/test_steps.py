@@ -315,7 +315,7 @@ def test_two_experts_do_not_label_one_store(
     (store / "shard-00001.expert.parquet").unlink()
     run = steps.FinishedRun.open(home / "run")
     with monkeypatch.context() as patch:
-        patch.setattr(steps, "sha256_of", lambda path: "another")
+        patch.setattr(steps, "author_of", lambda folder, config: "another")
         with pytest.raises(
             RunError, match=r"shard-00000\.expert\.parquet holds the word of another expert: l"
         ):

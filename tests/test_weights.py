@@ -76,14 +76,14 @@ def test_the_chance_in_an_error_is_that_of_the_documents_which_weigh() -> None:
 
 
 def test_light_documents_do_not_outvote_a_heavy_one() -> None:
-    labels, one_hot = np.zeros(10, dtype=int), np.eye(2)
-    before = one_hot[[0, 0, 0, 0, 0, 0, 0, 0, 0, 1]]
-    after = one_hot[[1, 1, 1, 1, 1, 0, 0, 0, 0, 0]]  # five become wrong, and the last one right
-    light = np.r_[np.full(5, 1e-6), np.ones(5)]
+    labels, one_hot = np.zeros(20, dtype=int), np.eye(2)
+    before = one_hot[np.repeat([0, 1], [19, 1])]
+    after = one_hot[np.repeat([1, 0], [10, 10])]  # ten become wrong, and the last one right
+    light = np.r_[np.full(10, 1e-6), np.ones(10)]
     assert is_worse(after, before, labels)
     assert not is_worse(after, before, labels, light)
-    one_wrong = one_hot[[1, 0, 0, 0, 0, 0, 0, 0, 0, 1]]
-    assert not is_worse(one_wrong, before, labels, np.full(10, 4.0))  # chance, on whatever scale
+    one_wrong = one_hot[np.repeat([1, 0, 1], [1, 18, 1])]
+    assert not is_worse(one_wrong, before, labels, np.full(20, 4.0))  # chance, on whatever scale
     alpha, gates = 2 * (after - before)[None], np.array([1.0])
     assert held_back(before, alpha, labels, gates).tolist() == [0.25]
     assert held_back(before, alpha, labels, gates, light).tolist() == [1.0]

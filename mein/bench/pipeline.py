@@ -15,7 +15,7 @@ from mein.bench.hardware import hardware
 from mein.bench.imitate import new_imitators
 from mein.config import Config
 from mein.data.corpus import Source
-from mein.label import label_documents
+from mein.label import Tutor, label_documents
 from mein.loading import load_variant, read_config
 from mein.prepare import SHARD_CHARACTERS, SHARD_DOCUMENTS
 from mein.processes import cores
@@ -43,7 +43,7 @@ def bench_pipeline(
         with _timed("encoding", seconds, device):
             store = _encoded(Path(name) / "unlabeled", config, encoder, source)
         with _timed("labelling", seconds, device):
-            label_documents(model.expert, [store], model.labels.classes, "bench", reporter)
+            label_documents(Tutor(model.expert), [store], model.labels.classes, "bench", reporter)
         imitators = new_imitators(folder, config, device)
         gradient_bytes = sum(p.numel() * p.element_size() for p in imitators.parameters())
         held_out = Store.open(folder / "encoded/held_out")

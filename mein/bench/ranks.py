@@ -26,7 +26,7 @@ from mein.errors import MeinError
 from mein.experts.config import ExpertConfig
 from mein.experts.lstm import LSTMExpert
 from mein.imitators.reference import Imitators, ImitatorsConfig
-from mein.label import label_documents
+from mein.label import Tutor, label_documents
 from mein.progress import Silence
 from mein.seeds import numpy_generator
 from mein.text.encoder import learn_vocabularies
@@ -118,7 +118,7 @@ def label(folder: Path) -> float:
     expert = LSTMExpert(EXPERT, words, 2)
     ranks.barrier()
     started = time.perf_counter()
-    label_documents(expert, [store], ("a", "b"), "a made-up expert", Silence())
+    label_documents(Tutor(expert), [store], ("a", "b"), "a made-up expert", Silence())
     ranks.barrier()
     return time.perf_counter() - started
 

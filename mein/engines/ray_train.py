@@ -16,11 +16,11 @@ from mein.engines.ray_encode import encode_on_ray
 from mein.engines.ray_label import label_on_ray
 from mein.engines.ray_post import Distant, open_box, read_aloud
 from mein.errors import LostProcess, MeinError, RunError
-from mein.files import sha256_of
 from mein.label import label_store
 from mein.progress import Reporter, Silence
 from mein.run import learned_expert, prepared_run, train_run
 from mein.training.folder import RunFolder
+from mein.tutor import learned_tutor
 from mein.workspace import UNLABELED_PARTS, Run
 
 MOST_LOSSES = 20  # of processes or machines, in one stage
@@ -53,14 +53,14 @@ def _train_expert(config: Config, corpus: Corpus, folder: RunFolder, reporter: R
 
 
 def _label(run: Run, reporter: Reporter) -> None:
-    """The expert's word on what stage 2 reads, which then finds it there."""
+    """The tutor's word on what stage 2 reads, which then finds it there."""
     expert, classes = learned_expert(run), run.labeled.labels.classes
-    by = sha256_of(run.folder / "expert.safetensors")
     with run.folder.timed("labelling"):
+        tutor, by = learned_tutor(run, expert)
         also = ("train",) if run.config.imitator_training.reads_labeled else ()
         for part in (*UNLABELED_PARTS, *also):
             store = run.store_to_label(part, by)
-            work = partial(label_on_ray, None, expert, store, classes, by)
+            work = partial(label_on_ray, None, tutor, store, classes, by)
             label_store(store, classes, by, work, reporter)
 
 

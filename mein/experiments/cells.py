@@ -93,6 +93,7 @@ CHOSEN_ON: dict[str, dict[str, Any]] = {
 MAIN_RUN: dict[str, Any] = {
     "imitators.windows": list(WINDOWS),
     "imitator_training.documents": None,
+    "imitator_training.learns_lexicon": False,
     "mixture.gates": "free",
     "mixture.centers_evidence": True,
     "mixture.has_lexicon": False,

@@ -7,6 +7,8 @@ from torch.nn import functional
 
 RIDGE = 0.1  # near the best of 0.001 .. 3 on ten sets of 400 to 2,000 labels (docs/log.md)
 LARGEST_WEIGHT = 100.0  # of a voice that is made as loud as 1
+FAINTEST = 0.01  # who is fainter is not made as loud as others; voices on long documents have 0.03 and more
+CHANCE = 2.0  # standard errors; with one, right gates were held back where labels are few (docs/log.md)
 LARGEST_LOG_TAU = 5.0  # and the least is 0: an expert that errs nowhere on dev is not made surer still
 
 
@@ -42,8 +44,8 @@ def fit_gates(
 def _loudness(alpha: np.ndarray) -> np.ndarray:
     """The root of the mean square of alpha (I, n, Y), centred over the labels, of each voice (I,)."""
     centred = alpha - alpha.mean(axis=2, keepdims=True, dtype=np.float64)
-    found: np.ndarray = np.sqrt((centred**2).mean(axis=(1, 2))) if alpha.size else np.ones(len(alpha))
-    return np.where(found > 0, found, 1.0)
+    found: np.ndarray = np.sqrt((centred**2).mean(axis=(1, 2))).clip(min=FAINTEST)
+    return found
 
 
 def held_back(
@@ -70,18 +72,19 @@ def is_worse(
 ) -> bool:
     """Whether logits (n, Y) err more often than those before, and not by chance.
 
-    Chance is one standard error: the root of how many documents one of them alone gets right. The
-    expert's own dev error flatters it, for its epoch was chosen there. A document counts as it weighs.
+    Chance is two standard errors, of which one is the root of how many documents one of them alone gets
+    right. The expert's own dev error flatters it, for its epoch was chosen there. A document counts as it
+    weighs.
 
     >>> right, wrong = np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]])
     >>> before = np.repeat(right, 10, axis=0)
-    >>> [is_worse(np.concatenate([wrong] * n + [right] * (10 - n)), before, np.zeros(10)) for n in (1, 2)]
+    >>> [is_worse(np.concatenate([wrong] * n + [right] * (10 - n)), before, np.zeros(10)) for n in (4, 5)]
     [False, True]
     """
     is_right, was_right = logits.argmax(axis=1) == labels, before.argmax(axis=1) == labels
     counts = _counts(labels, weights)
     more = counts @ was_right - counts @ is_right
-    return bool(more > np.sqrt(counts**2 @ (is_right != was_right)))
+    return bool(more > CHANCE * np.sqrt(counts**2 @ (is_right != was_right)))
 
 
 def _counts(labels: np.ndarray, weights: np.ndarray | None) -> np.ndarray:

@@ -69,6 +69,8 @@ class ImitationConfig(OptimizationConfig):
     """Learn from so many of the unlabelled documents, drawn at random; none takes all."""
     reads_labeled: bool = False
     """Whether imitators also learn what the expert says of the labelled text, where it hardly errs."""
+    learns_lexicon: bool = False
+    """Whether imitators learn what expert and lexicon say together, if the mixture has a lexicon."""
 
 
 @dataclass(frozen=True)
