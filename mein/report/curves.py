@@ -10,7 +10,7 @@ from mein.report.words import counted
 STAGES = {  # as they are recorded: the heading and the colour
     "language_model": ("Before: the language model reads all training text", "other"),
     "expert": ("Stage 1: the expert learns from the labels", "expert"),
-    "imitators": ("Stage 2: the imitators learn what the expert says", "mixture"),
+    "imitators": ("Stage 2: the imitators learn from the unlabelled text", "mixture"),
     MIXTURE: ("Stage 3: the mixture is tuned on the labels", "mixture"),
     "closed": ("Control: closed gates", "other"),
     "random": ("Control: random vectors", "other"),
