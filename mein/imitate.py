@@ -22,10 +22,10 @@ from mein.steps import FinishedRun
 from mein.text.excerpt import drawn_from_few_shards, write_excerpt
 from mein.text.store import Store, link_store
 from mein.training.folder import RunFolder
-from mein.tutor import TUTOR
+from mein.tutor import TUTOR, hears_lexicon
 
 SHARED = ("words.txt", "pieces.model", "vocabularies.json", "labels.json", "expert.safetensors")
-OF_THE_TUTOR = (TUTOR, LEXICON_OF_TRAIN)  # shared too where there are any
+OF_THE_TUTOR = (TUTOR, LEXICON_OF_TRAIN)  # shared too where a lexicon teaches
 FREE = ("imitators", "imitator_training", "mixture", "fine_tuning", "runtime")  # settings that may differ
 
 Paths = Mapping[str, str | None]  # labeled, dev, test: where they lie now, or none for where they lay
@@ -46,7 +46,7 @@ def begin(
             return
         for name in SHARED:
             link_or_copy(like.folder / name, folder / name)
-        for name in filter(lambda name: (like.folder / name).exists(), OF_THE_TUTOR):
+        for name in OF_THE_TUTOR if hears_lexicon(config) and (like.folder / TUTOR).exists() else ():
             link_or_copy(like.folder / name, folder / name)
         for path in filter(Path.is_file, (like.folder / HUB).rglob("*")):
             link_or_copy(path, folder.path / path.relative_to(like.folder.path))

@@ -24,6 +24,7 @@ from mein.text.label_files import label_file, labelled_by, read_labels, seal_lab
 from mein.text.ragged import Ragged
 from mein.text.store import EXPERT_COLUMN, Store
 
+PART = 1_000  # documents that a lexicon is asked about at a time
 KERNELS = 64  # that oneDNN keeps, one for each shape of a batch: more would grow with the documents
 DIED = (
     "A process that labels documents died (exit code {code}), perhaps for want of memory; "
@@ -48,7 +49,8 @@ class Tutor:
         """p(y | X) (n, Y), float32, of documents with their pieces, of which the expert said z (n, Y)."""
         if self.beside is None:
             return functional.softmax(torch.from_numpy(z), dim=1).numpy()
-        together = (z + self.beside(pieces)) / self.tau
+        parts = np.array_split(np.arange(len(z)), 1 + len(z) // PART)  # a lexicon takes 100 bytes a piece
+        together = (z + np.concatenate([self.beside(pieces.take(rows)) for rows in parts])) / self.tau
         return functional.softmax(torch.from_numpy(together), dim=1).float().numpy()
 
 

@@ -34,7 +34,7 @@ from mein.student import digest_of_teacher, refuse_other_teacher, stage_1, taugh
 from mein.text.writing import Spread
 from mein.training.checkpoint import save_tensors
 from mein.training.folder import RunFolder
-from mein.training.gates import fit_gates, held_back, is_worse
+from mein.training.gates import is_worse, open_gates
 from mein.training.loop import Runtime
 from mein.training.pretraining import Text
 from mein.training.scores import center_evidence
@@ -171,9 +171,10 @@ def _teach(run: Run, expert: Expert, imitators: Imitators) -> None:
     settings, labeled = run.config.imitator_training, None
     with run.folder.timed("labelling"):
         tutor, by = learned_tutor(run, expert)
-        run.runtime.reporter.say(f"Stage 2: the imitators learn what {tutor}")
         classes = run.labeled.labels.classes
         unlabeled, held_out = (run.store_to_label(part, by) for part in UNLABELED_PARTS)
+        who = "another teacher says" if unlabeled.labelled_by - {by} else str(tutor)
+        run.runtime.reporter.say(f"Stage 2: the imitators learn what {who}")
         label_documents(tutor, [unlabeled, held_out], classes, by, run.runtime.reporter)
         if settings.reads_labeled and unlabeled.labelled_by == {by}:  # another teacher has no word on it
             labeled = run.store_to_label("train", by)
@@ -212,11 +213,8 @@ def _tune(run: Run, expert: Expert, imitators: Imitators, name: str) -> tuple[np
     z = run.dev_word(expert)
     gates, tau = Gates(run.config.mixture, len(dev_part.alpha)), 1.0
     if gates.kind == "free" and len(dev_part.alpha):
-        dev, weights = (z, dev_part.alpha, dev_part.labels), dev_part.weights
-        fitted, tau = fit_gates(*dev, weights)
-        kept = held_back(*dev, fitted, weights)
-        gates.set(kept)
-        tau = tau if np.array_equal(kept, fitted) else 1.0
+        opened, tau = open_gates(z, dev_part.alpha, dev_part.labels, dev_part.weights)
+        gates.set(opened)
     fine_tune(
         name,
         expert,

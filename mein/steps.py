@@ -138,6 +138,11 @@ def label(
         store = without_damage(by, store, reporter) if sets_aside else store
         author = author_of(by.folder, by.config)
         store = _without_damaged_labels(store, author, reporter)
+        if store.labelled_by - {None, author}:
+            raise RunError(
+                f"{store.place} holds the word of another run than {by.folder.path}: label with the run that "
+                "it is from, or remove the label files and labels.json."
+            )
         work = partial(_work, by, store, author, workers)
         if engine is not None:
             work = partial(_work_elsewhere, engine, by, store, author)

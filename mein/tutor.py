@@ -2,7 +2,7 @@
 
 In the paper it is the expert. But one that has learned from a few hundred labels errs often, and words
 know what it has not learned yet; so imitators may learn what both say, mixed as closed gates are before
-their tuning.
+their tuning. Somebody else's word, which has not learned from these labels, is taught as it is.
 """
 
 import torch
@@ -16,7 +16,7 @@ from mein.label import Tutor
 from mein.lexicon import LEXICON_OF_TRAIN, load_lexicon
 from mein.loading import load_variant
 from mein.training.folder import RunFolder
-from mein.training.gates import fit_gates
+from mein.training.gates import open_gates
 from mein.workspace import Run, learned_lexicon
 
 EXPERT = "expert.safetensors"
@@ -28,12 +28,12 @@ def learned_tutor(run: Run, expert: Expert) -> tuple[Tutor, str]:
 
     The lexicon is that of train: imitators must not have heard of dev's labels, by which they are judged.
     """
-    if not _hears_lexicon(run.config):
+    if not hears_lexicon(run.config):
         return Tutor(expert), author_of(run.folder, run.config)
     lexicon = learned_lexicon(run)
     if not ranks.exists(run.folder / TUTOR):
         z, said = run.dev_word(expert), lexicon.log_probs(run.store("dev").pieces())
-        gates, tau = fit_gates(z, said[None], run.labeled.dev_ids, run.labeled.dev_weights)
+        gates, tau = open_gates(z, said[None], run.labeled.dev_ids, run.labeled.dev_weights)
         if ranks.is_first():
             of = {name: sha256_of(run.folder / name) for name in (EXPERT, LEXICON_OF_TRAIN)}
             run.folder.write_json(TUTOR, {"gate": gates[0], "tau": tau, "sha256": of})
@@ -48,12 +48,12 @@ def load_tutor(folder: RunFolder, config: Config, device: torch.device) -> Tutor
 
 def author_of(folder: RunFolder, config: Config) -> str:
     """A checksum of who labels for a run; none where the folder has no expert of its own."""
-    path = folder / (TUTOR if _hears_lexicon(config) else EXPERT)
+    path = folder / (TUTOR if hears_lexicon(config) else EXPERT)
     return sha256_of(path) if path.exists() else ""
 
 
 def _tutor(folder: RunFolder, config: Config, expert: Expert) -> Tutor:
-    if not _hears_lexicon(config):
+    if not hears_lexicon(config):
         return Tutor(expert)
     verify(folder, TUTOR, (EXPERT, LEXICON_OF_TRAIN))
     facts = folder.read_json(TUTOR)
@@ -64,5 +64,7 @@ def _tutor(folder: RunFolder, config: Config, expert: Expert) -> Tutor:
     return Tutor(expert, load_lexicon(folder / LEXICON_OF_TRAIN).with_gate(gate).logits, tau)
 
 
-def _hears_lexicon(config: Config) -> bool:
-    return config.imitator_training.learns_lexicon and config.mixture.hears_lexicon
+def hears_lexicon(config: Config) -> bool:
+    """Whether a lexicon teaches beside the expert."""
+    is_wanted = config.imitator_training.learns_lexicon and config.mixture.hears_lexicon
+    return is_wanted and config.expert.kind != "teacher"

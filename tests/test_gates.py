@@ -16,7 +16,7 @@ from mein.labeled import read_labeled
 from mein.mixture import Gates, MixtureConfig
 from mein.progress import Silence
 from mein.training.folder import RunFolder
-from mein.training.gates import fit_gates, held_back, is_worse
+from mein.training.gates import FAINTEST, _loudness, fit_gates, held_back, is_worse, open_gates
 from tests import tiny
 
 
@@ -60,6 +60,39 @@ def test_faint_evidence_opens_gates_as_much_larger_as_it_is_fainter() -> None:
     assert silent[1] == 0.0
 
 
+def test_loudness_is_what_tells_documents_apart_by_hand() -> None:
+    """Log-odds of 3 and 1 are 1.5 and 0.5 for either label, 1 in the mean: the deviation is 0.5."""
+    alpha = np.array([[[0.0, 3.0], [0.0, 1.0]]])
+    assert _loudness(alpha, np.ones(2)) == pytest.approx([0.5])
+    assert _loudness(alpha + np.array([5.0, 0.0]), np.ones(2)) == pytest.approx([0.5])  # a leaning to a label
+    assert _loudness(alpha, np.array([1.0, 0.0])).tolist() == [FAINTEST]  # of one document: none
+    weighed, copied = _loudness(alpha, np.array([3.0, 1.0])), _loudness(alpha[:, [0, 0, 0, 1]], np.ones(4))
+    assert weighed == pytest.approx(copied)
+
+
+def test_who_hardly_says_anything_is_not_made_to_shout() -> None:
+    """30 documents of one label, 20 of the other, and a voice that leans by 0.001, whatever the document."""
+    alpha = np.tile(np.array([0.001, 0.0]), (1, 50, 1))
+    gates, _ = fit_gates(np.zeros((50, 2)), alpha, np.repeat([1, 0], [30, 20]))
+    assert abs(gates[0] * 0.001) < 0.05  # log(30 / 20) is 0.4
+
+
+def test_gates_that_would_harm_are_opened_less_and_without_their_tau() -> None:
+    """An expert that errs seldom but surely: by log-loss he counts for nothing beside a mediocre voice."""
+    draw = np.random.default_rng(0)
+    labels = draw.integers(0, 2, 200)
+    right = np.where(draw.random(200) < 0.9, 1.0, -8.0)
+    z = right[:, None] * np.stack([1 - 2 * labels, 2 * labels - 1], axis=1)
+    voice = draw.standard_normal((1, 200, 2)) + 0.3 * np.stack([1 - 2 * labels, 2 * labels - 1], axis=1)
+    fitted, far = fit_gates(z, voice, labels)
+    gates, tau = open_gates(z, voice, labels)
+    assert far > 1.0
+    assert tau == 1.0
+    assert abs(gates[0]) < abs(fitted[0])
+    assert is_worse(z + fitted * voice[0], z, labels)
+    assert not is_worse(z + gates * voice[0], z, labels)
+
+
 def test_a_mixture_that_errs_nowhere_on_dev_is_calibrated_all_the_same() -> None:
     """Its gates are as large as they may be, and so are its logits: tau says how large."""
     z, alpha, labels = evidence(75, 4, truth=0.8)
@@ -85,7 +118,7 @@ def test_a_run_expects_its_temperature_near_the_tau_of_its_gates(
         expected.append(usual)
         return fit_temperature(logits, labels, usual, weights)
 
-    monkeypatch.setattr(run, "fit_gates", lambda z, alpha, labels, weights: (np.zeros(len(alpha)), 7.0))
+    monkeypatch.setattr(run, "open_gates", lambda z, alpha, labels, weights: (np.zeros(len(alpha)), 7.0))
     monkeypatch.setattr(workspace, "fit_temperature", watched)
     train_and_judge(tiny.config(), tiny.corpus(), tmp_path / "run", Silence(), controls=())
     assert expected == [1.0, 1.0, 7.0]  # the expert's, the imitators' alone, the mixture's

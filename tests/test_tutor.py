@@ -4,6 +4,7 @@ import json
 import shutil
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -11,8 +12,11 @@ import torch
 from scipy.special import softmax
 
 from mein import run as running
-from mein import steps
+from mein import steps, tutor
+from mein.config import PRESETS, load_config
 from mein.errors import RunError
+from mein.experiments.cells import MAIN_RUN
+from mein.files import sha256_of
 from mein.inference import expert_logits
 from mein.judge import train_and_judge
 from mein.label import Tutor
@@ -20,13 +24,15 @@ from mein.labeled import read_labeled
 from mein.lexicon import LEXICON, LEXICON_OF_TRAIN, load_lexicon
 from mein.loading import load_variant, read_config
 from mein.progress import Silence
+from mein.report.card import card
+from mein.report.reading import read_finished
 from mein.text.ragged import ragged
 from mein.text.store import EXPERT_COLUMN, Store
 from mein.training.folder import RunFolder
-from mein.training.gates import fit_gates
+from mein.training.gates import open_gates
 from mein.tutor import TUTOR, load_tutor
 from tests import tiny
-from tests.shell import mein, write_csv
+from tests.shell import mein, refuses, write_csv
 from tests.stepping import content
 
 CPU = torch.device("cpu")
@@ -77,7 +83,7 @@ def test_imitators_learn_what_closed_gates_would_say_before_their_tuning(tutored
     dev = Store.open(folder / "encoded/dev")
     ids = read_labeled(tiny.config(**TUTORED), tiny.corpus()).dev_ids
     z, words = expert_logits(expert, dev.words()), lexicon.log_probs(dev.pieces())
-    gates, tau = fit_gates(z, words[None], ids)
+    gates, tau = open_gates(z, words[None], ids)
     assert (facts["gate"], facts["tau"]) == pytest.approx((gates[0], tau))
     assert facts["gate"] != 0.0
     for part in ("unlabeled", "held_out", "train"):
@@ -87,8 +93,11 @@ def test_imitators_learn_what_closed_gates_would_say_before_their_tuning(tutored
         np.testing.assert_allclose(said(tutored / "encoded" / part), wanted, atol=1e-6)
 
 
-def test_imitators_have_not_heard_of_the_labels_of_dev(tmp_path: Path) -> None:
-    """With other labels on dev the gate may be another, but the lexicon that teaches is the same."""
+def test_imitators_have_not_heard_of_the_labels_of_dev(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But for the gate and tau: with other labels on dev they are told the same by the same ones."""
+    monkeypatch.setattr(tutor, "open_gates", lambda z, alpha, labels, weights: (np.array([3.0]), 2.0))
     for name, flips in {"true": False, "flipped": True}.items():
         folder = RunFolder(tmp_path / name)
         with folder.held():
@@ -97,8 +106,8 @@ def test_imitators_have_not_heard_of_the_labels_of_dev(tmp_path: Path) -> None:
             if flips:
                 run.labeled.dev_ids[:] = 1 - run.labeled.dev_ids
             running.learned_imitators(run, expert)
-    both = [load_lexicon(tmp_path / name / LEXICON_OF_TRAIN).weights for name in ("true", "flipped")]
-    assert np.array_equal(both[0], both[1])
+    true, flipped = (said(tmp_path / name / "encoded/unlabeled") for name in ("true", "flipped"))
+    assert np.array_equal(true, flipped)
     others = [load_lexicon(tmp_path / name / LEXICON).weights for name in ("true", "flipped")]
     assert not np.array_equal(others[0], others[1])
 
@@ -147,17 +156,25 @@ def test_a_run_that_stopped_after_its_tutor_ends_with_the_same_bytes(tutored: Pa
 
 
 def test_mein_label_asks_the_same_tutor(tutored: Path, tmp_path: Path) -> None:
-    """In this process and in others, to the bit."""
-    at = {}
+    """In this process and in others, to the bit; and nobody else's word is taken for it."""
+    raw, at = write_csv(tmp_path / "raw.csv", tiny.TEXTS.unlabeled_texts), {}
     for name, workers in {"one": 1, "two": 2}.items():
         at[name] = tmp_path / name
-        shutil.copytree(tutored / "encoded/unlabeled", at[name])
-        for file in [*at[name].glob("*.expert.parquet"), at[name] / "labels.json"]:
-            file.unlink()
+        with patch.object(steps, "SHARD_DOCUMENTS", 25):  # of several shards, or one process takes all
+            assert mein("encode", "--like", tutored, "--text", raw, "--out", at[name]).code == 0
         assert mein("label", at[name], "--by", tutored, "--workers", workers).code == 0
-        np.testing.assert_array_equal(said(at[name]), said(tutored / "encoded/unlabeled"))
     assert content(at["one"]) == content(at["two"])
-    assert Store.open(at["one"]).labelled_by == Store.open(tutored / "encoded/unlabeled").labelled_by
+    store, folder = Store.open(at["one"]), RunFolder(tutored)
+    assert store.shard_count > 2
+    assert store.labelled_by == {sha256_of(tutored / TUTOR)}
+    of_run = load_tutor(folder, read_config(folder), CPU)
+    z = expert_logits(of_run.expert, store.words())
+    np.testing.assert_allclose(said(at["one"]), of_run.probs(z, store.pieces()), atol=1e-6)
+    tiny.run(tmp_path / "other", **TUTORED | {"imitator_training__learns_lexicon": False})
+    refuses(
+        r".*one holds the word of another run than .*other: label with the run that it is from, or.*",
+        *("label", at["one"], "--by", tmp_path / "other"),
+    )
 
 
 def test_a_run_on_a_store_goes_by_the_tutor_of_the_run_that_it_is_like(tutored: Path, tmp_path: Path) -> None:
@@ -168,7 +185,7 @@ def test_a_run_on_a_store_goes_by_the_tutor_of_the_run_that_it_is_like(tutored: 
     words = ("--labeled", files["train"], "--test", files["test"], "--out", tmp_path / "out")
     answer = mein("imitate", tutored / "encoded/unlabeled", "--like", tutored, *words)
     assert answer.code == 0, answer
-    assert (tmp_path / "out" / TUTOR).read_bytes() == (tutored / TUTOR).read_bytes()
+    assert (tmp_path / "out" / TUTOR).samefile(tutored / TUTOR)
     np.testing.assert_array_equal(said(tmp_path / "out/encoded/train"), said(tutored / "encoded/train"))
 
 
@@ -195,3 +212,29 @@ def test_a_damaged_tutor_is_refused(tutored: Path, tmp_path: Path) -> None:
     shutil.copy(tutored / LEXICON, tmp_path / "run" / LEXICON_OF_TRAIN)
     with pytest.raises(RunError, match=r"lexicon-of-train\.safetensors is damaged or was changed"):
         load_tutor(RunFolder(tmp_path / "run"), read_config(RunFolder(tutored)), CPU)
+
+
+def test_a_store_that_another_labelled_is_told_of(tutored: Path, tmp_path: Path) -> None:
+    """Imitators of the expert alone, on a store with the word of expert and lexicon: nobody is told a lie."""
+    train = write_csv(tmp_path / "train.csv", tiny.TEXTS.labeled_texts, tiny.TEXTS.labeled_labels)
+    words = ("--labeled", train, "--set", "imitator_training.learns_lexicon=false", "--out", tmp_path / "out")
+    answer = mein("imitate", tutored / "encoded/unlabeled", "--like", tutored, *words)
+    assert answer.code == 0, answer
+    assert "the imitators learn what another teacher says" in answer.out + answer.err
+    assert not (tmp_path / "out" / TUTOR).exists()
+
+
+def test_somebody_else_s_word_is_taught_as_it_is() -> None:
+    config = tiny.config(**TUTORED)
+    assert tutor.hears_lexicon(config)
+    assert not tutor.hears_lexicon(tiny.config(**TUTORED | {"expert__kind": "teacher"}))
+
+
+def test_presets_for_few_labels_and_no_row_of_the_paper_have_such_a_tutor() -> None:
+    taught = {name for name in PRESETS if tutor.hears_lexicon(load_config(name))}
+    assert taught == {"small", "frozen", "transformer"}
+    assert MAIN_RUN["imitator_training.learns_lexicon"] is False
+
+
+def test_the_card_says_who_taught(tutored: Path) -> None:
+    assert "learned from raw text what expert and lexicon would say" in card(read_finished(tutored))

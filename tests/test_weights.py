@@ -25,6 +25,7 @@ from tests import tiny
 
 RNG = np.random.default_rng(0)
 Z, ALPHA, Y = RNG.normal(size=(40, 3)), RNG.normal(size=(2, 40, 3)), RNG.integers(0, 3, 40)
+ALPHA[:, :20] *= 5.0  # so that how loud a voice is hangs on what documents weigh
 TWICE = np.r_[np.full(20, 2.0), np.ones(20)].astype(np.float32)
 REPEATED = np.r_[np.arange(20), np.arange(40)]
 

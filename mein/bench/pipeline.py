@@ -15,8 +15,8 @@ from mein.bench.hardware import hardware
 from mein.bench.imitate import new_imitators
 from mein.config import Config
 from mein.data.corpus import Source
-from mein.label import Tutor, label_documents
-from mein.loading import load_variant, read_config
+from mein.label import label_documents
+from mein.loading import read_config, read_labels
 from mein.prepare import SHARD_CHARACTERS, SHARD_DOCUMENTS
 from mein.processes import cores
 from mein.progress import Reporter
@@ -26,6 +26,7 @@ from mein.text.writing import write_store
 from mein.training.folder import RunFolder
 from mein.training.loop import Runtime
 from mein.training.stages import suited, train_imitators
+from mein.tutor import load_tutor
 
 
 def bench_pipeline(
@@ -34,7 +35,7 @@ def bench_pipeline(
     """Encode a text with a run's vocabularies, let its expert label it, train imitators anew on that."""
     folder = RunFolder(run)
     config = read_config(folder)
-    model = load_variant(folder, config, "expert", device)
+    tutor, classes = load_tutor(folder, config, device), read_labels(folder)[0].classes
     encoder = load_encoder(config, folder)
     training = config.imitator_training.model_copy(update={"epochs": epochs, "patience": None})
     seconds: dict[str, float] = {}
@@ -43,7 +44,7 @@ def bench_pipeline(
         with _timed("encoding", seconds, device):
             store = _encoded(Path(name) / "unlabeled", config, encoder, source)
         with _timed("labelling", seconds, device):
-            label_documents(Tutor(model.expert), [store], model.labels.classes, "bench", reporter)
+            label_documents(tutor, [store], classes, "bench", reporter)
         imitators = new_imitators(folder, config, device)
         gradient_bytes = sum(p.numel() * p.element_size() for p in imitators.parameters())
         held_out = Store.open(folder / "encoded/held_out")

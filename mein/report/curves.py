@@ -19,7 +19,7 @@ NAMES = {
     "dev_error": "dev error, %",
     "dev_log_loss": "log-loss, nats",
     "document_loss": "loss on held-out documents, nats",
-    "kl": "KL to the expert by position, nats",
+    "kl": "KL to their teacher by position, nats",
 }
 OWN = {"stage", "epoch", "loss", "seconds", "not_finite"}  # not of one stage alone, as its scores are
 

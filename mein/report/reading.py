@@ -71,6 +71,12 @@ class Finished:
         return self.config["expert"].get("student_of") is not None
 
     @property
+    def is_tutored(self) -> bool:
+        """Whether imitators learned what expert and lexicon say, not the expert alone."""
+        learns = self.config["imitator_training"].get("learns_lexicon", False)
+        return learns and self.lexicon_gate is not None and self.config["expert"]["kind"] != "teacher"
+
+    @property
     def expert(self) -> str:
         """What the expert is, in a few words."""
         settings = self.config["expert"]

@@ -7,7 +7,7 @@ from torch.nn import functional
 
 RIDGE = 0.1  # near the best of 0.001 .. 3 on ten sets of 400 to 2,000 labels (docs/log.md)
 LARGEST_WEIGHT = 100.0  # of a voice that is made as loud as 1
-FAINTEST = 0.01  # who is fainter is not made as loud as others; voices on long documents have 0.03 and more
+FAINTEST = 0.03  # who is fainter is not made as loud as others: on long reviews voices have 0.03 and more
 CHANCE = 2.0  # standard errors; with one, right gates were held back where labels are few (docs/log.md)
 LARGEST_LOG_TAU = 5.0  # and the least is 0: an expert that errs nowhere on dev is not made surer still
 
@@ -23,7 +23,7 @@ def fit_gates(
     for over long documents alpha is faint, and its gates must be large. Chosen against: gates that
     cannot be negative, one gate for all windows, a class bias, a prior on tau (docs/log.md).
     """
-    loudness = _loudness(alpha)
+    loudness = _loudness(alpha, _counts(labels, weights))
     z, a = torch.from_numpy(logits).double(), torch.from_numpy(alpha / loudness[:, None, None]).double()
     y, counts = torch.from_numpy(labels), torch.from_numpy(_counts(labels, weights))
 
@@ -41,11 +41,22 @@ def fit_gates(
     return tau * found.x[1:] / loudness, tau
 
 
-def _loudness(alpha: np.ndarray) -> np.ndarray:
-    """The root of the mean square of alpha (I, n, Y), centred over the labels, of each voice (I,)."""
+def _loudness(alpha: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """How far each voice tells documents apart (I,): the deviation of alpha (I, n, Y), centred over Y."""
+    share = counts / counts.sum()
     centred = alpha - alpha.mean(axis=2, keepdims=True, dtype=np.float64)
-    found: np.ndarray = np.sqrt((centred**2).mean(axis=(1, 2))).clip(min=FAINTEST)
-    return found
+    centred -= np.einsum("n,iny->iy", share, centred)[:, None]
+    found: np.ndarray = np.sqrt(np.einsum("n,iny->i", share, centred**2) / alpha.shape[2])
+    return found.clip(min=FAINTEST)
+
+
+def open_gates(
+    logits: np.ndarray, alpha: np.ndarray, labels: np.ndarray, weights: np.ndarray | None = None
+) -> tuple[np.ndarray, float]:
+    """Gates (I,) fitted, and held back where they make the mixture worse; their tau, or 1 where they were."""
+    fitted, tau = fit_gates(logits, alpha, labels, weights)
+    kept = held_back(logits, alpha, labels, fitted, weights)
+    return kept, tau if np.array_equal(kept, fitted) else 1.0
 
 
 def held_back(

@@ -68,7 +68,7 @@ class ImitationConfig(OptimizationConfig):
     documents: Annotated[int, Field(ge=1)] | None = None
     """Learn from so many of the unlabelled documents, drawn at random; none takes all."""
     reads_labeled: bool = False
-    """Whether imitators also learn what the expert says of the labelled text, where it hardly errs."""
+    """Whether imitators also learn what is said of the labelled text, where the expert hardly errs."""
     learns_lexicon: bool = False
     """Whether imitators learn what expert and lexicon say together, if the mixture has a lexicon."""
 
