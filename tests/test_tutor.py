@@ -230,9 +230,9 @@ def test_somebody_else_s_word_is_taught_as_it_is() -> None:
     assert not tutor.hears_lexicon(tiny.config(**TUTORED | {"expert__kind": "teacher"}))
 
 
-def test_presets_for_few_labels_and_no_row_of_the_paper_have_such_a_tutor() -> None:
+def test_an_lstm_of_few_labels_has_such_a_tutor_and_no_row_of_the_paper() -> None:
     taught = {name for name in PRESETS if tutor.hears_lexicon(load_config(name))}
-    assert taught == {"small", "frozen", "transformer"}
+    assert taught == {"small"}  # with a transformer it gained nothing (docs/log.md)
     assert MAIN_RUN["imitator_training.learns_lexicon"] is False
 
 
