@@ -67,6 +67,8 @@ Made by `mein reproduce --page` from the lines under `results/`; do not edit.
 - IMDB's seeds of LM-LSTM start from three language models, those of ADV from two, those of VAT from four.
 - VAT's rows drew raw text of middling length more often than the shortest and the longest; it is drawn
   evenly since ([log.md](log.md)), and no row was made anew.
+- Our gates were fitted with a ridge on their bare numbers; since then it counts how loud each voice is
+  ([log.md](log.md)), which matters where dev is small.
 - `transformer` on `rotten` is MiniLM that has read IMDB's sentences and learned IMDB's labels before
   ([log.md](log.md)).
 - The expert of a `-student` row has also learned what the mixture of its teacher, the row without that
