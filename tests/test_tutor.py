@@ -238,3 +238,18 @@ def test_an_lstm_of_few_labels_has_such_a_tutor_and_no_row_of_the_paper() -> Non
 
 def test_the_card_says_who_taught(tutored: Path) -> None:
     assert "learned from raw text what expert and lexicon would say" in card(read_finished(tutored))
+
+
+def test_documents_of_dev_count_as_they_weigh(tmp_path: Path) -> None:
+    weights = np.random.default_rng(0).choice([0.01, 1.0], size=80).astype(np.float32)
+    corpus, folder = tiny.corpus(sample_weight=weights), RunFolder(tmp_path / "run")
+    with folder.held():
+        run = running.prepared_run(tiny.config(**TUTORED), corpus, folder, Silence())
+        expert = running.learned_expert(run)
+        tutor.learned_tutor(run, expert)
+    assert len(np.unique(run.labeled.dev_weights)) == 2
+    words = load_lexicon(folder / LEXICON_OF_TRAIN).log_probs(run.store("dev").pieces())
+    given = (run.dev_word(expert), words[None], run.labeled.dev_ids)
+    (weighed, _), (alike, _) = open_gates(*given, run.labeled.dev_weights), open_gates(*given)
+    assert folder.read_json(TUTOR)["gate"] == pytest.approx(weighed[0])
+    assert weighed[0] != pytest.approx(alike[0], rel=0.01)
