@@ -58,7 +58,7 @@ def label(
 
     mein label s3://raw/store --by runs/reviews
 
-    It is what the run's own imitators have learned: of expert and lexicon where both taught them.
+    It is what the run's own imitators have learned: the expert's word, or expert's and lexicon's.
 
     The labels are plain Parquet: files that another teacher wrote are checked and kept.
     After a stop the same command goes on: whole label files are kept.
