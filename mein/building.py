@@ -12,6 +12,7 @@ from mein.config import Config, make_config
 from mein.data.labels import Label
 from mein.data.teacher import Teacher, TeacherTable, checked
 from mein.errors import ConfigError, RunError
+from mein.experts.average import AverageExpert
 from mein.experts.base import Expert
 from mein.experts.elmo import ElmoFeatures
 from mein.experts.language_model import LanguageModel
@@ -42,10 +43,12 @@ def build_expert(config: Config, folder: RunFolder, encoder: Encoder, classes: i
             return LinearExpert(encoder.reader.size, classes)
         case "teacher":
             return TeacherExpert(classes)
+    frequencies = word_frequencies(config, encoder.words)
+    if settings.kind == "average":
+        return AverageExpert(settings, encoder.words.size, classes, frequencies)
     features = None
     if settings.kind == "elmo-lstm":
         features = ElmoFeatures(build_language_model(config, encoder.words))
-    frequencies = word_frequencies(config, encoder.words)
     return LSTMExpert(settings, encoder.words.size, classes, frequencies, features)
 
 

@@ -20,7 +20,6 @@ from mein.config import Config
 from mein.data.corpus import Corpus
 from mein.data.teacher import Teacher, TeacherTable
 from mein.experts.base import Expert
-from mein.experts.lstm import LSTMExpert
 from mein.imitators.reference import Imitators
 from mein.inference import choose_device
 from mein.label import label_documents
@@ -28,15 +27,14 @@ from mein.labeled import read_labeled
 from mein.mixture import Gates
 from mein.model import mixed_logits
 from mein.prepare import prepare, refuse_unknown_texts
-from mein.pretrain import held_apart, language_model
 from mein.progress import Reporter
+from mein.starting import VECTORS, prepare_start
 from mein.student import digest_of_teacher, refuse_other_teacher, stage_1, taught_part
 from mein.text.writing import Spread
 from mein.training.checkpoint import save_tensors
 from mein.training.folder import RunFolder
 from mein.training.gates import is_worse, open_gates
 from mein.training.loop import Runtime
-from mein.training.pretraining import Text
 from mein.training.scores import center_evidence
 from mein.training.stages import fine_tune, train_expert, train_imitators
 from mein.tutor import learned_tutor
@@ -124,8 +122,7 @@ def learned_expert(run: Run) -> Expert:
     path = run.folder / "expert.safetensors"
     if not ranks.exists(path):
         train_part, dev_part = taught_part(run, labeled_part(run, "train")), labeled_part(run, "dev")
-        if run.config.expert.has_language_model:
-            _start_from_language_model(run, expert)
+        prepare_start(run, expert)
         if run.config.expert.kind != "teacher":  # who has learned already
             run.runtime.reporter.say("Stage 1: the expert learns from the labels (*: the best epoch so far)")
             objective = objective_of(run, expert, None, "expert")
@@ -134,21 +131,8 @@ def learned_expert(run: Run) -> Expert:
                 train_expert(expert, train_part, dev_part, *settings)
         z = run.dev_word(expert)
         save_tensors(path, expert.state_dict(), facts(run, z))
+    run.folder.drop(f"{VECTORS}.safetensors")
     return _settled(run, expert, "expert")
-
-
-def _start_from_language_model(run: Run, expert: Expert) -> None:
-    """Give the expert what a language model learned from train and unlabelled text, never from dev."""
-    assert isinstance(expert, LSTMExpert)
-    if run.is_taught:
-        texts: list[Text] = [run.store(part) for part in ("train", "unlabeled")]
-        held_out: Text = run.store("held_out")
-    else:
-        learned_from, held_out = held_apart(run.store("train").words(), run.config.seed)
-        texts = [learned_from]
-    with run.folder.timed("language_model"):
-        words = run.encoder.words
-        expert.take_over(language_model(run.config, words, texts, held_out, run.runtime, run.device))
 
 
 def learned_imitators(run: Run, expert: Expert) -> Imitators:

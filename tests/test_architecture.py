@@ -32,7 +32,7 @@ FLOORS = [
     {"prepare"},
     {"adapt", "pretrain"},
     {"workspace"},
-    {"student", "tutor"},
+    {"starting", "student", "tutor"},
     {"run", "label_worker"},
     {"voices"},
     {"judged"},

@@ -45,8 +45,9 @@ SHORT: dict[str, Any] = {
 }
 OF_HUB = ("transformer", "frozen")
 OF_LANGUAGE = ("lm-lstm", "elmo-lstm")
+TRAININGS = ("plain", "adv", "vat", "ivat")
 ALLOWED = [
-    *[(kind, training) for kind in ("lstm", "lm-lstm") for training in ("plain", "adv", "vat", "ivat")],
+    *[(kind, training) for kind in ("lstm", "lm-lstm", "average") for training in TRAININGS],
     *[(kind, training) for kind in ("elmo-lstm", "transformer") for training in ("plain", "adv", "vat")],
     ("frozen", "plain"),
     ("teacher", "plain"),
@@ -161,7 +162,7 @@ def test_closed_gates_are_the_bare_expert_where_nothing_was_tuned(run: Run, kind
 
 def test_no_training_is_another_in_disguise(run: Run) -> None:
     """What an epoch of stage 1, and of stage 3, cost on average."""
-    for kind in ("lm-lstm", "transformer"):
+    for kind in ("lm-lstm", "average", "transformer"):
         for stage in ("expert", "mixture"):
             trainings = [training for name, training in ALLOWED if name == kind]
             folders = [RunFolder(run(kind, training)) for training in trainings]
@@ -183,8 +184,8 @@ def test_a_model_of_others_must_be_named(kind: str) -> None:
 
 
 def test_every_pair_is_either_allowed_or_forbidden() -> None:
-    kinds, trainings = ("lstm", *OF_LANGUAGE, *OF_HUB, "teacher"), ("plain", "adv", "vat", "ivat")
-    assert Counter([*ALLOWED, *FORBIDDEN]) == Counter((k, t) for k in kinds for t in trainings)
+    kinds = ("lstm", *OF_LANGUAGE, "average", *OF_HUB, "teacher")
+    assert Counter([*ALLOWED, *FORBIDDEN]) == Counter((k, t) for k in kinds for t in TRAININGS)
 
 
 @pytest.mark.parametrize(("kind", "training"), [("lm-lstm", "ivat"), ("elmo-lstm", "vat")])
@@ -249,8 +250,9 @@ IN_LATER_STAGES = [
     [
         ("lm-lstm", "ivat", [*IN_LANGUAGE_MODEL, *IN_LATER_STAGES]),
         ("elmo-lstm", "vat", [IN_LANGUAGE_MODEL[0], IN_LANGUAGE_MODEL[-1], *IN_LATER_STAGES[1:4]]),
+        ("average", "plain", IN_LATER_STAGES),
     ],
-    ids=["lm-lstm ivat", "elmo-lstm vat"],
+    ids=["lm-lstm ivat", "elmo-lstm vat", "average plain"],
 )
 def test_a_killed_run_ends_as_if_it_had_not_been(
     tmp_path: Path, kind: str, training: str, deaths: list[tuple[str, int, float]]

@@ -13,9 +13,10 @@ ENCODERS = ("transformer", "frozen")  # kinds that somebody else has pre-trained
 class ExpertConfig(Settings):
     """The expert; the sizes by default are the paper's."""
 
-    kind: Literal["lstm", "lm-lstm", "elmo-lstm", "transformer", "frozen", "teacher"] = "lstm"
+    kind: Literal["lstm", "lm-lstm", "elmo-lstm", "average", "transformer", "frozen", "teacher"] = "lstm"
     """lstm: from scratch; lm-lstm: pre-trained as a language model; elmo-lstm: reads a bidirectional
-    language model's layers; transformer: fine-tuned, of Hugging Face; frozen: a linear layer over an
+    language model's layers; average: a linear layer over the sum of word vectors, which start from raw text;
+    transformer: fine-tuned, of Hugging Face; frozen: a linear layer over an
     encoder of Hugging Face; teacher: somebody else's probabilities."""
     training: Literal["plain", "adv", "vat", "ivat"] = "plain"
     """plain; adv: adversarial; vat: virtual adversarial, uses unlabelled text; ivat: the same towards
@@ -66,7 +67,7 @@ class ExpertConfig(Settings):
     @property
     def reads_words(self) -> bool:
         """Whether it reads our words, rather than what somebody else's network makes of the text."""
-        return self.kind in ("lstm", "lm-lstm", "elmo-lstm")
+        return self.kind in ("lstm", "lm-lstm", "elmo-lstm", "average")
 
     @property
     def has_encoder(self) -> bool:
@@ -99,7 +100,7 @@ class ExpertConfig(Settings):
             return f"A teacher cannot be trained by {self.training!r}: set expert.training to plain."
         if self.kind == "teacher" and self.student_of is not None:
             return "A teacher has learned already and is nobody's student: leave expert.student_of out."
-        if self.training == "ivat" and self.kind not in ("lstm", "lm-lstm"):
+        if self.training == "ivat" and self.kind not in ("lstm", "lm-lstm", "average"):
             return f"ivat needs embeddings of words, which {self.kind!r} lacks: take vat, or lm-lstm."
         if self.language_model is not None and not self.has_language_model:
             return f"A language model is of no use to {self.kind!r}: set expert.kind to lm-lstm."

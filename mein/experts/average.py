@@ -1,0 +1,47 @@
+"""An expert for few labels: the words of a document, added up, and a linear layer over the sum."""
+
+import math
+
+import torch
+from torch import Generator, Tensor, nn
+
+from mein.experts.base import Expert
+from mein.experts.config import ExpertConfig
+from mein.experts.embedding import WordEmbedding, drop_out
+
+
+class AverageExpert(Expert):
+    """z = W m + b,  m = sum_t E x_t / sqrt(T).
+
+    The order of words is lost on it; but E, which starts from vectors of raw text, knows which words are
+    alike before a label is seen. Over the root of T, documents are as loud as each other whatever their
+    length. D: embedding size, Y: classes.
+    """
+
+    def __init__(
+        self, config: ExpertConfig, vocabulary_size: int, classes: int, frequencies: Tensor | None = None
+    ) -> None:
+        super().__init__()
+        self.classes = classes
+        self.dropout, self.drops_out_by_document = config.dropout, config.drops_out_by_document
+        self.embedding = WordEmbedding(vocabulary_size, config.embedding_dim, frequencies)
+        self.output = nn.Linear(config.embedding_dim, classes)
+        with torch.no_grad():
+            nn.init.normal_(self.output.weight, std=1.0 / math.sqrt(config.embedding_dim))
+            nn.init.zeros_(self.output.bias)
+
+    def embed(self, words: Tensor, lengths: Tensor, dropout: Generator | None) -> Tensor:
+        """Embeddings (B, T, D) of words (B, T); with a generator, dropped out."""
+        return drop_out(self.embedding(words), self.dropout, dropout, self.drops_out_by_document)
+
+    def classify(self, embedded: Tensor, lengths: Tensor, dropout: Generator | None) -> Tensor:
+        """Logits z (B, Y) from embeddings (B, T, D) and true lengths (B,), each at least 1."""
+        is_word = torch.arange(embedded.shape[1], device=embedded.device) < lengths[:, None]  # (B, T)
+        m = torch.einsum("btd,bt->bd", embedded, is_word.to(embedded.dtype)) / lengths[:, None].sqrt()
+        z: Tensor = self.output(m)
+        return z
+
+    @torch.no_grad()
+    def start_from(self, vectors: Tensor) -> None:
+        """Copy vectors of words (V, D)."""
+        self.embedding.weight.copy_(vectors)
