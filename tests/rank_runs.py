@@ -36,6 +36,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "lm": {"expert__kind": "lm-lstm", "imitator_training__reads_labeled": False},
     "documents": {"expert__kind": "lm-lstm", "pretraining__reads": "documents"},
     "elmo": {"expert__kind": "elmo-lstm"},
+    "average": {"expert__kind": "average"},
     "transformer": {
         "expert__kind": "transformer",
         "expert__frozen_layers": 1,
