@@ -18,10 +18,9 @@ from mein.config import Config, load_config
 from mein.data.memory import Unlabeled, as_list, as_texts, as_weights, corpus_of_lists
 from mein.data.teacher import Teacher
 from mein.errors import ConfigError, InputError, RunError
-from mein.evaluation.table import headline
 from mein.explain import Explanation, explain
 from mein.inference import choose_device
-from mein.judge import train_and_judge
+from mein.judge import sentence, train_and_judge
 from mein.loading import load_model
 from mein.progress import Silence, Terminal
 from mein.run import CONTROLS
@@ -123,7 +122,7 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self._adopt(path)
             if self.run_dir is None and self.model_.hub is not None:  # a temporary folder's, soon gone
                 self.model_.keep_hub(partial(shutil.copytree, self.model_.hub))
-        self.verdict_ = headline(rows, is_student=config.expert.is_student) if self.compares else None
+        self.verdict_ = sentence(rows, config) if self.compares else None
         return self
 
     def predict(self, X: str | Iterable[str]) -> Any:

@@ -16,11 +16,13 @@ from mein.evaluation.baseline import tfidf_baseline
 from mein.evaluation.table import (
     CLOSED_GATES,
     EXPERT,
+    IMITATORS,
     IMITATORS_ALONE,
     MIXTURE,
     RANDOM_VECTORS,
     TEACHER,
     TFIDF,
+    UNLABELED_TEXT,
     Row,
     compare,
     headline,
@@ -75,9 +77,15 @@ def train_and_judge(
             folder.rewind("verdict", 0)
             for row in rows:
                 folder.record("verdict", part=part, **as_plain(row))
-            folder.record("verdict", headline=headline(rows, is_student=config.expert.is_student))
+            folder.record("verdict", headline=sentence(rows, config))
             seal(folder)
         return rows
+
+
+def sentence(rows: Sequence[Row], config: Config) -> str:
+    """What a table says, in one sentence, of a run with this config."""
+    credited = IMITATORS if config.expert.reads_raw_text else UNLABELED_TEXT
+    return headline(rows, credited=credited, is_student=config.expert.is_student)
 
 
 def log_probs_of_all(

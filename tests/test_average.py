@@ -1,5 +1,6 @@
 """The expert for few labels: a sum of vectors by hand, deaf to padding, that starts from raw text."""
 
+import signal
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +14,13 @@ from mein import starting
 from mein.data.corpus import source_of_lists
 from mein.experts.average import AverageExpert
 from mein.experts.config import ExpertConfig
+from mein.report.card import card
+from mein.report.page import page
+from mein.report.reading import read_finished
 from mein.training.checkpoint import load_tensors
 from tests import tiny
+from tests.dying import assert_same_folder
+from tests.killing import Death, live_and_die
 
 VOCABULARY, D, Y = 9, 4, 3
 UNTRAINED: dict[str, Any] = {
@@ -91,3 +97,34 @@ def test_vectors_are_no_longer_kept_where_the_expert_is(tmp_path: Path) -> None:
     tiny.run(tmp_path / "run", expert__kind="average")
     assert (tmp_path / "run" / "expert.safetensors").exists()
     assert not list((tmp_path / "run").glob(f"{starting.VECTORS}*"))
+
+
+@pytest.mark.parametrize("is_given", [True, False])
+def test_page_and_card_tell_whether_it_has_read_raw_text(tmp_path: Path, is_given: bool) -> None:
+    documents = tiny.corpus() if is_given else replace(tiny.corpus(), unlabeled=None)
+    tiny.run(tmp_path / "run", documents, expert__kind="average")
+    finished = read_finished(tmp_path / "run")
+    for told in ("expert alone: labels only", "which saw labels alone"):
+        assert (told in page([finished])) != is_given
+    assert ("The <b>expert</b> has itself read raw text." in page([finished])) == is_given
+    assert ("learned from the labels and, by itself, from raw text;" in card(finished)) == is_given
+
+
+BESIDE_VECTORS = [
+    (Death("expert", what="say"), ""),  # told, not begun
+    (Death("expert", what="open .vectors", at=2, torn=True), ".vectors*.tmp"),
+    (Death("expert", what="os.rename .vectors"), ".vectors*.tmp"),
+    (Death("expert", what="open .expert.checkpoint"), "vectors.safetensors"),
+    (Death("expert", what="os.rename .expert.safetensors"), "vectors.safetensors"),
+    (Death("labelling", what="os.remove vectors"), "vectors.safetensors"),
+]
+
+
+def test_killed_beside_its_vectors_it_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
+    path, unbroken, diary = tmp_path / "run", tmp_path / "unbroken", tmp_path / "diary"
+    assert live_and_die(unbroken, diary, None, expert__kind="average") == 0
+    for death, left in BESIDE_VECTORS:
+        assert live_and_die(path, diary, death, expert__kind="average") == -signal.SIGKILL
+        assert not left or list(path.glob(left)), death
+    assert live_and_die(path, diary, None, expert__kind="average") == 0
+    assert_same_folder(path, unbroken)

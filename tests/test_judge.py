@@ -22,7 +22,7 @@ from mein.evaluation.table import (
     headline,
 )
 from mein.inference import choose_device
-from mein.judge import read_correct
+from mein.judge import read_correct, sentence
 from mein.labeled import read_labeled
 from mein.loading import load_model, load_variant
 from mein.model import mixed_logits
@@ -85,6 +85,26 @@ def test_the_metrics_hold_the_verdict_once(judged: Judged) -> None:
     assert [line["error"] for line in lines[:-1]] == [row.scores.error for row in rows]
     assert {line["part"] for line in lines[:-1]} == {"test"}
     assert lines[-1]["headline"] == headline(rows)
+
+
+@pytest.mark.parametrize(
+    ("kind", "training", "credited"),
+    [
+        ("lstm", "plain", "unlabelled text"),
+        ("lstm", "adv", "unlabelled text"),
+        ("lstm", "vat", "imitators"),
+        ("lstm", "ivat", "imitators"),
+        ("lm-lstm", "plain", "imitators"),
+        ("elmo-lstm", "adv", "imitators"),
+        ("average", "plain", "imitators"),
+        ("teacher", "plain", "unlabelled text"),
+    ],
+)
+def test_raw_text_that_the_expert_has_read_itself_is_no_credit(
+    judged: Judged, kind: str, training: str, credited: str
+) -> None:
+    config = tiny.config(expert__kind=kind, expert__training=training, expert__model="says.parquet")
+    assert sentence(judged[1], config).startswith(f"The {credited} ")
 
 
 @pytest.mark.parametrize("name", ["expert", "closed", "mixture"])

@@ -12,6 +12,7 @@ from mein.evaluation.metrics import evaluate
 from mein.evaluation.table import (
     CLOSED_GATES,
     EXPERT,
+    IMITATORS,
     IMITATORS_ALONE,
     MIXTURE,
     RANDOM_VECTORS,
@@ -114,6 +115,20 @@ def test_where_closed_gates_were_not_run_nothing_tells_what_the_text_did() -> No
         "Nothing tells what the unlabelled text did, without closed gates: "
         "14.2 % -> 9.8 % error (p < 0.0001, expert vs mixture)."
     )
+    assert headline(compare(LABELS, systems, seed=0), credited=IMITATORS).startswith(
+        "Nothing tells what the imitators did, without closed gates: "
+    )
+
+
+@pytest.mark.parametrize(
+    ("mixture", "verdict"), [(98, "helped"), (140, "did not help measurably"), (200, "hurt")]
+)
+def test_imitators_get_the_credit_where_the_expert_has_read_the_text_itself(
+    mixture: int, verdict: str
+) -> None:
+    wrong = {EXPERT: 142, CLOSED_GATES: 142, MIXTURE: mixture}
+    rows = compare(LABELS, {name: answers(range(n)) for name, n in wrong.items()}, seed=0)
+    assert headline(rows, credited=IMITATORS).startswith(f"The imitators {verdict}: 14.2 % -> ")
 
 
 def test_the_table_is_read_as_printed() -> None:

@@ -29,6 +29,9 @@ SIGNIFICANT = 0.05
 CONTROLS = {EXPERT: "", CLOSED_GATES: ": the same fine-tuning without the imitators"}
 """What the mixture must beat before the unlabelled text gets the credit, and what it is."""
 
+UNLABELED_TEXT = "unlabelled text"
+IMITATORS = "imitators"
+
 
 @dataclass(frozen=True)
 class Row:
@@ -67,23 +70,24 @@ def compare(
     return rows
 
 
-def headline(rows: Sequence[Row], reference: str = MIXTURE, *, is_student: bool = False) -> str:
+def headline(rows: Sequence[Row], *, credited: str = UNLABELED_TEXT, is_student: bool = False) -> str:
     """One sentence: did the unlabelled text help, not help measurably, or hurt?
 
     The mixture must beat the expert, or nothing was gained, and closed gates, or the gain came from
     fine-tuning. It helped where it beats both with p < 0.05 (as both must hold, two tests at 5 %
     do not add up), it hurt where either beats it with p < 0.05. Without closed gates nothing tells.
+    Where the expert itself has read that text, this tells of the imitators alone: credit them.
     A student, whose expert has heard of that text too, is compared with its teacher instead.
     """
     by_name = {row.name: row for row in rows}
     if is_student:
         return _beside_teacher(rows, by_name.get(TEACHER))
     controls = [by_name[name] for name in CONTROLS if name in by_name]
-    if reference not in by_name or not controls:
+    if MIXTURE not in by_name or not controls:
         return _without_comparison(rows)
-    versus = [_versus(row, by_name[reference]) for row in controls]
+    versus = [_versus(row, by_name[MIXTURE]) for row in controls]
     if CLOSED_GATES not in by_name:
-        return f"Nothing tells what the unlabelled text did, without closed gates: {versus[0]}."
+        return f"Nothing tells what the {credited} did, without closed gates: {versus[0]}."
     is_better = [_is_measurable(row) and _gain(row) > 0 for row in controls]
     if all(is_better):
         verdict = "helped"
@@ -93,7 +97,7 @@ def headline(rows: Sequence[Row], reference: str = MIXTURE, *, is_student: bool 
         verdict = "did not help measurably"
     chance = [row.name for row in controls if not _is_measurable(row)]
     note = f"; the difference from {' and '.join(chance)} may be chance" if chance else ""
-    return f"The unlabelled text {verdict}: {' and '.join(versus)}{note}."
+    return f"The {credited} {verdict}: {' and '.join(versus)}{note}."
 
 
 def render(rows: Sequence[Row], reference: str = MIXTURE, title: str | None = None) -> Table:

@@ -60,6 +60,11 @@ class ExpertConfig(Settings):
         return self.student_of is not None
 
     @property
+    def reads_raw_text(self) -> bool:
+        """Whether it learns from raw text by itself, without imitators."""
+        return reads_raw_text(self.kind, self.training)
+
+    @property
     def has_language_model(self) -> bool:
         """Whether it starts from a language model."""
         return self.kind in ("lm-lstm", "elmo-lstm")
@@ -105,3 +110,8 @@ class ExpertConfig(Settings):
         if self.language_model is not None and not self.has_language_model:
             return f"A language model is of no use to {self.kind!r}: set expert.kind to lm-lstm."
         return None
+
+
+def reads_raw_text(kind: str, training: str) -> bool:
+    """Whether such an expert learns from raw text by itself, before or beside the labels."""
+    return kind in ("average", "lm-lstm", "elmo-lstm") or training in ("vat", "ivat")

@@ -13,6 +13,9 @@ VERDICTS = {  # how the sentence of the verdict begins, and what that means in a
     "The unlabelled text helped": ("helped", "The raw text helped"),
     "The unlabelled text hurt": ("hurt", "The raw text hurt"),
     "The unlabelled text did not": ("unclear", "No measurable help from the raw text"),
+    "The imitators helped": ("helped", "The imitators helped"),
+    "The imitators hurt": ("hurt", "The imitators hurt"),
+    "The imitators did not": ("unclear", "No measurable help from the imitators"),
     "The student errs less": ("helped", "The student errs less than its teacher"),
     "The student errs more": ("hurt", "The student errs more than its teacher"),
     "The student cannot be told": ("unclear", "No measurable difference from its teacher"),
@@ -32,7 +35,8 @@ def hero(run: Finished) -> dict[str, Any]:
     """The verdict, its figures, and what to be careful about."""
     css, title = verdict(run)
     best = run.rows[run.best]
-    alone = "expert alone" if run.is_student else "expert alone: labels only"
+    knows_more = run.is_student or run.reads_raw_text
+    alone = "expert alone" if knows_more else "expert alone: labels only"
     names, before = {EXPERT: alone, TEACHER: "its teacher: the run before"}, _before(run)
     tiles = [
         {"name": names[before], "css": "expert", **_tile(run, before)},
@@ -42,6 +46,7 @@ def hero(run: Finished) -> dict[str, Any]:
         "css": css,
         "title": title,
         "is_student": run.is_student,
+        "reads_raw_text": run.reads_raw_text,
         "lead": _lead(run),
         "people": _people(run),
         "tiles": [tile for tile in tiles if "error" in tile],

@@ -17,6 +17,7 @@ from mein.evaluation.calibration import apply_temperature
 from mein.evaluation.metrics import Scores
 from mein.evaluation.significance import BootstrapResult
 from mein.evaluation.table import EXPERT, MIXTURE, Row
+from mein.experts.config import reads_raw_text
 from mein.provenance import without_credentials
 from mein.training.checkpoint import load_facts
 from mein.training.folder import RunFolder
@@ -69,6 +70,12 @@ class Finished:
     def is_student(self) -> bool:
         """Whether its expert also learned from another run."""
         return self.config["expert"].get("student_of") is not None
+
+    @property
+    def reads_raw_text(self) -> bool:
+        """Whether its expert learned from the raw text by itself, without imitators."""
+        settings = self.config["expert"]
+        return bool(self.gates) and reads_raw_text(settings["kind"], settings["training"])
 
     @property
     def is_tutored(self) -> bool:

@@ -16,10 +16,10 @@ from mein.data.demo import demo_corpus
 from mein.data.guesses import replaced_columns
 from mein.data.readers import ColumnsConfig
 from mein.errors import ConfigError, RunError
-from mein.evaluation.table import Row, headline, render
+from mein.evaluation.table import Row, render
 from mein.files import write_atomically
 from mein.inference import choose_device
-from mein.judge import train_and_judge
+from mein.judge import sentence, train_and_judge
 from mein.labeled import read_labeled
 from mein.progress import Terminal
 from mein.provenance import provenance
@@ -151,7 +151,7 @@ def train_and_show(config: Config, corpus: Corpus, out: Path, resume: bool, cons
     console.print()
     console.print(render(rows, title=title))
     say(console, _weights_line(read_finished(out)))
-    say(console, headline(rows, is_student=config.expert.is_student), "bold")
+    say(console, sentence(rows, config), "bold")
     hint = "" if config.expert.kind == "teacher" else f', or try `mein explain {out} "..."`'
     say(console, f"Look at {out / 'report.html'}{hint}.")  # a teacher has no word on new text
     return rows

@@ -8,9 +8,9 @@ from mein.data.corpus import read_all
 from mein.data.readers import ColumnsConfig, read_documents
 from mein.data.teacher import Teacher, TeacherTable
 from mein.errors import RunError
-from mein.evaluation.table import TEACHER, compare, headline, render
+from mein.evaluation.table import TEACHER, compare, render
 from mein.export import export_transformer
-from mein.judge import as_plain, log_probs_of_all, log_probs_of_teacher
+from mein.judge import as_plain, log_probs_of_all, log_probs_of_teacher, sentence
 from mein.loading import load_model, read_config, read_labels
 from mein.predict import Wanted, predict_file
 from mein.progress import SILENCE, Terminal
@@ -43,7 +43,7 @@ def evaluate_run(
     console.print(render(rows, title=f"{len(ids):,} documents of {documents}"))
     if config.expert.is_student and TEACHER not in systems:
         say(console, f"The run that it learned from is not in {config.expert.student_of} any more.")
-    say(console, headline(rows, is_student=config.expert.is_student), "bold")
+    say(console, sentence(rows, config), "bold")
 
 
 def predict_documents(
