@@ -49,10 +49,9 @@ from mein.lexicon import LEXICON, LEXICON_OF_TRAIN
 from mein.loading import load_model, load_variant, read_config
 from mein.progress import Silence
 from mein.shell.reproduce import Request, reproduce, write_pages
-from mein.text.store import EXPERT_COLUMN, Store
+from mein.text.store import Store
 from mein.training.checkpoint import load_tensors
 from mein.training.folder import RunFolder
-from mein.tutor import author_of
 from tests import hub_models, tiny
 from tests.shell import refuses
 
@@ -147,20 +146,6 @@ def test_the_lexicon_has_a_run_of_its_own_over_the_main_run_s_imitators(
     np.testing.assert_array_equal(own.alpha(pieces), main.alpha(pieces))
 
 
-def test_the_tutor_s_run_teaches_its_own_imitators_of_the_main_run_s_expert(
-    experiment: Experiment, lines: list[dict[str, Any]]
-) -> None:
-    main, own = folder_of(experiment, "main"), folder_of(experiment, "imn-tutor-w1234-uall")
-    assert (own / "expert.safetensors").samefile(main / "expert.safetensors")
-    expert, tutor = (Store.open(folder / "encoded/unlabeled") for folder in (main, own))
-    assert tutor.labelled_by == {author_of(RunFolder(own), read_config(RunFolder(own)))}
-    assert expert.labelled_by.isdisjoint(tutor.labelled_by)
-    words = [np.array(store.column(EXPERT_COLUMN, 0)) for store in (expert, tutor)]
-    assert not np.allclose(*words)
-    ours, others = (load_tensors(folder / "imitators.safetensors")[0] for folder in (main, own))
-    assert not ours["offset"].equal(others["offset"])
-
-
 def test_the_lexicon_s_control_is_of_its_own_run(experiment: Experiment, lines: list[dict[str, Any]]) -> None:
     own = RunFolder(folder_of(experiment, "imn-lexicon-w1234-uall"))
     assert not (own / "random.safetensors").exists()
@@ -206,7 +191,7 @@ def test_each_variant_is_told_of_its_own_system(
     found = {line["variant"]: systems[int((~correct_of(line)).argmax())] for line in read_lines(tmp_path)}
     assert found == {
         **{"plain": EXPERT, "closed": CLOSED_GATES, "random": RANDOM_VECTORS, "closed-lexicon": CLOSED_GATES},
-        **dict.fromkeys(("imn", "imn-paper", "imn-lexicon", "imn-tutor"), MIXTURE),
+        **dict.fromkeys(("imn", "imn-paper", "imn-lexicon"), MIXTURE),
     }
 
 

@@ -13,15 +13,15 @@ from mein.training.folder import RunFolder
 
 TEXT = ("words.txt", "pieces.model", "vocabularies.json", "labels.json", "prepared.json")
 
-Shared = Literal["text", "expert", "its word", "imitators"]
+Shared = Literal["text", "expert", "imitators"]
 
 
 def branch(source: RunFolder, target: RunFolder, config: Config, corpus: Corpus, shared: Shared) -> None:
     """Make `target` a run of its own settings that has what `source` has up to and with `shared`.
 
-    text: vocabularies, encoded documents, and what a transformer started from; expert: also the expert;
-    its word: also what it says of unlabelled text; imitators: also these, less their offset where the new
-    settings do not centre evidence.
+    text: vocabularies, encoded documents, and what a transformer started from; expert: also the expert and
+    its word on unlabelled text; imitators: also these, less their offset where the new settings do not
+    centre evidence.
     """
     with target.held():
         share(source, target, config, corpus, shared)
@@ -32,7 +32,7 @@ def share(source: RunFolder, target: RunFolder, config: Config, corpus: Corpus, 
     target.claim(identity_of(config, corpus), resume=(target / "config.json").exists())
     for path in sorted((source / "encoded").rglob("*.*")):
         is_word = f".{EXPERT_COLUMN}." in path.name or path.name == LABELS
-        if shared in ("its word", "imitators") or not is_word:
+        if shared != "text" or not is_word:
             link_or_copy(path, target / str(path.relative_to(source.path)))
     for path in sorted(path for path in (source / HUB).rglob("*") if path.is_file()):
         link_or_copy(path, target / str(path.relative_to(source.path)))

@@ -10,9 +10,9 @@ DATA = Path("data")
 
 MAIN = "main"
 WINDOWS = (1, 2, 3, 4)
-VARIANTS = ("plain", "closed", "random", "imn-paper", "imn", "closed-lexicon", "imn-lexicon", "imn-tutor")
+VARIANTS = ("plain", "closed", "random", "imn-paper", "imn", "closed-lexicon", "imn-lexicon")
 """The expert alone; stage 3 without imitators; with random vectors; with the paper's gates; with ours; with a
-lexicon, but no imitators; with both; with both, where imitators have learned what both say together."""
+lexicon, but no imitators; with both."""
 
 EXPERTS: dict[str, dict[str, Any]] = {
     "lstm": {"expert.kind": "lstm", "expert.training": "plain"},
@@ -112,11 +112,7 @@ OF_THE_PAPER: dict[str, Any] = {
 }
 """What the paper does after stage 1; imitators are the main run's where they learned as the paper's do."""
 
-OF_RUNS: dict[str, dict[str, Any]] = {
-    "imn-paper": OF_THE_PAPER,
-    "imn-lexicon": {"mixture.has_lexicon": True},
-    "imn-tutor": {"mixture.has_lexicon": True, "imitator_training.learns_lexicon": True},
-}
+OF_RUNS = {"imn-paper": OF_THE_PAPER, "imn-lexicon": {"mixture.has_lexicon": True}}
 """By what the runs of variants that the main run does not answer differ from it."""
 
 RUN_OF = {"closed-lexicon": "imn-lexicon"}

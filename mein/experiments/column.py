@@ -8,7 +8,7 @@ from typing import Any
 from mein.config import Config
 from mein.data.corpus import Corpus
 from mein.errors import telling_of_a_full_gpu
-from mein.experiments.branch import Shared, branch
+from mein.experiments.branch import branch
 from mein.experiments.cells import MAIN, OF_RUNS, TEACHERS, Cell
 from mein.experiments.experiment import Experiment
 from mein.experiments.record import record
@@ -55,7 +55,8 @@ def _trained(experiment: Experiment, cells: list[Cell]) -> Iterator[Trained]:
         folder, settings = RunFolder(main.path.with_name(name)), _run_config(config, own[0])
         with _turn(folder):
             if name != MAIN:
-                branch(main, folder, settings, corpus, _shared(settings, config))
+                is_alike = _learn_alike(settings, config)
+                branch(main, folder, settings, corpus, "imitators" if is_alike else "expert")
             _pass_lexicons_on(text, folder, settings)
             _train(experiment, settings, corpus, folder, own[0].controls)
             _pass_lexicons_on(folder, text, settings)
@@ -113,12 +114,9 @@ def _run_config(config: Config, cell: Cell) -> Config:
     return Config.model_validate(settings)
 
 
-def _shared(one: Config, main: Config) -> Shared:
-    """What a run has in common with the main run: its expert, perhaps who teaches imitators, perhaps these."""
-    if one.imitator_training.learns_lexicon != main.imitator_training.learns_lexicon:
-        return "expert"
-    is_alike = one.imitators == main.imitators and one.imitator_training == main.imitator_training
-    return "imitators" if is_alike else "its word"
+def _learn_alike(one: Config, other: Config) -> bool:
+    """Whether imitators of the same expert come out the same."""
+    return one.imitators == other.imitators and one.imitator_training == other.imitator_training
 
 
 def _train(

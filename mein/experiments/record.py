@@ -32,7 +32,6 @@ SYSTEMS = {
     "imn-paper": MIXTURE,
     "closed-lexicon": CLOSED_GATES,
     "imn-lexicon": MIXTURE,
-    "imn-tutor": MIXTURE,
 }
 PACKAGE = Path(__file__).parent.parent
 

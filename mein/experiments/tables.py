@@ -19,7 +19,6 @@ TITLES = {
     "imn": "+ IMN, our gates",
     "closed-lexicon": "closed gates, a lexicon",
     "imn-lexicon": "+ IMN, our gates, a lexicon",
-    "imn-tutor": "+ IMN of expert and lexicon",
 }
 HEAD = """# Results
 
@@ -181,8 +180,7 @@ def _select(lines: Sequence[Line], **wanted: Any) -> list[Line]:
 
 def _is_starred(lines: Sequence[Line], found: Sequence[Line]) -> bool:
     """Whether a variant beats all it must, over the seeds that both have."""
-    has_lexicon = cell_of(found[0]).variant in ("imn-lexicon", "imn-tutor")
-    also = ("imn", "closed-lexicon") if has_lexicon else ()
+    also = ("imn", "closed-lexicon") if cell_of(found[0]).variant == "imn-lexicon" else ()
     for rival in ("plain", "closed", "random", *also):
         others = {
             line["seed"]: line

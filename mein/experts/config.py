@@ -50,10 +50,6 @@ class ExpertConfig(Settings):
     """Whether all words of a document lose the same elements, as in Miyato's code; else each its own."""
     mlp_dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
     """Share of the last hidden layer set to zero in training; the paper names none, Sato took 0.5."""
-    word_dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
-    """Of an LSTM: share of a document's words that are hidden from it in training."""
-    state_dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
-    """Of an LSTM: share of its last state set to zero in training."""
     normalizes_embeddings: bool | None = None
     """Whether embeddings are brought to mean 0 and variance 1 over running text; none: where they are
     perturbed or come from a language model."""

@@ -83,19 +83,6 @@ def drop_out(embedded: Tensor, rate: float, dropout: Generator | None, by_docume
     return embedded * mask / keep
 
 
-def hide_words(embedded: Tensor, rate: float, dropout: Generator | None) -> Tensor:
-    """Embeddings (B, T, D) with a share of the words set to zero, wholly; the others are as they were.
-
-    Not scaled up: how many words a document has means nothing to an LSTM's state, how large they are does.
-    """
-    if dropout is None or rate == 0.0:
-        return embedded
-    own = next_generator(next_generator(dropout))
-    return embedded * drawn_like(
-        embedded[:, :, :1], own, lambda room: room.bernoulli_(1.0 - rate, generator=own)
-    )
-
-
 class PartGenerator(Generator):
     """A generator for some rows of a batch: what `drawn_like` gives them is what they get in the whole batch.
 

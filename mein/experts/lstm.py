@@ -12,7 +12,7 @@ from mein.experts.base import Expert
 from mein.experts.captured import Captures, Shape, can_capture, let_go
 from mein.experts.config import ExpertConfig
 from mein.experts.elmo import ElmoFeatures
-from mein.experts.embedding import WordEmbedding, drop_out, hide_words, next_generator
+from mein.experts.embedding import WordEmbedding, drop_out, next_generator
 from mein.experts.in_range import read_in_range
 from mein.experts.language_model import LanguageModel, initialize_lstm
 
@@ -35,9 +35,8 @@ class LSTMExpert(Expert):
         super().__init__()
         self.classes = classes
         self.dropout, self.mlp_dropout = config.dropout, config.mlp_dropout
-        self.word_dropout, self.state_dropout = config.word_dropout, config.state_dropout
         self.drops_out_by_document = config.drops_out_by_document
-        self.drops_out_inside = config.mlp_dropout > 0.0 or config.state_dropout > 0.0
+        self.drops_out_inside = config.mlp_dropout > 0.0
         self.is_read_behind_end = config.kind != "lm-lstm"
         self.embedding = WordEmbedding(vocabulary_size, config.embedding_dim, frequencies)
         self.features = features
@@ -65,8 +64,7 @@ class LSTMExpert(Expert):
         embedded: Tensor = self.embedding(words)
         if self.features is not None:
             embedded = torch.cat([embedded, self.features(words, lengths)], dim=-1)
-        embedded = drop_out(embedded, self.dropout, dropout, self.drops_out_by_document)
-        return hide_words(embedded, self.word_dropout, dropout)
+        return drop_out(embedded, self.dropout, dropout, self.drops_out_by_document)
 
     def classify(self, embedded: Tensor, lengths: Tensor, dropout: Generator | None) -> Tensor:
         """Logits z (B, Y) from embeddings (B, T, D) and true lengths (B,), each at least 1.
@@ -80,9 +78,9 @@ class LSTMExpert(Expert):
         h_T, _ = read_in_range(self.lstm, embedded, pick=lambda h: h.gather(1, last)[:, 0], fit=fit)  # (B, H)
         # subtle: in bfloat16 two nearly equal documents often have the very same logits, and VAT is blind
         with torch.autocast(h_T.device.type, enabled=False):
-            inside = None if dropout is None else next_generator(dropout)  # subtle: all passes drop out alike
-            h_T = drop_out(h_T.to(self.hidden.weight.dtype), self.state_dropout, inside)
-            s = drop_out(functional.relu(self.hidden(h_T)), self.mlp_dropout, inside)  # (B, M)
+            s = functional.relu(self.hidden(h_T.to(self.hidden.weight.dtype)))  # (B, M)
+            if dropout is not None and self.mlp_dropout > 0.0:  # subtle: two passes of a step drop out alike
+                s = drop_out(s, self.mlp_dropout, next_generator(dropout))
             z: Tensor = self.output(s)  # Eq. 1
         return z
 

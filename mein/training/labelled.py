@@ -1,17 +1,15 @@
 """A labelled batch, or a process's share of one, and the random streams of a step."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Generator, Tensor
 
-from mein.experts.embedding import PartGenerator, drawn_like
+from mein.experts.embedding import PartGenerator
 from mein.mixture import supervised_loss
 from mein.seeds import derive_seed
 from mein.text.batches import WordBatch, to_device
 from mein.training.shares import Share, own_share
-
-SHORTEST = 0.3  # of a document that ends early
 
 
 @dataclass(frozen=True)
@@ -56,22 +54,6 @@ class Labelled:
     def loss(self, logits: Tensor) -> Tensor:
         """L_s of logits (B, Y); of a share, its part of the whole batch's."""
         return supervised_loss(logits, self.labels, self.weights) * self.part
-
-
-def ending_early(labelled: Labelled, share: float, randomness: Randomness) -> Labelled:
-    """The batch, in which a share of the documents ends after a part of its words, 30 % to all."""
-    if share == 0.0:
-        return labelled
-    batch = labelled.batch
-    ends = randomness.generator("ends", batch.lengths.device, labelled.share)
-    drawn = drawn_like(
-        torch.empty(len(batch.lengths), 2, device=ends.device),
-        ends,
-        lambda room: room.uniform_(generator=ends),
-    )
-    part = SHORTEST + (1.0 - SHORTEST) * drawn[:, 0]
-    lengths = torch.where(drawn[:, 1] < share, (batch.lengths * part).ceil().long(), batch.lengths)
-    return replace(labelled, batch=WordBatch(batch.words, lengths))
 
 
 def taken(batch: WordBatch, rows: Tensor) -> WordBatch:

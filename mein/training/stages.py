@@ -22,7 +22,7 @@ from mein.seeds import numpy_generator
 from mein.text.batches import PieceBatch, bucketed, pad_words, to_device
 from mein.text.ragged import Ragged
 from mein.text.store import Store
-from mein.training.labelled import Labelled, Randomness, ending_early
+from mein.training.labelled import Labelled, Randomness
 from mein.training.loop import OptimizationConfig, Outcome, Runtime, train
 from mein.training.mixing import MixedShards
 from mein.training.neighbors import neighbors_of_epochs
@@ -41,8 +41,6 @@ class SupervisedConfig(OptimizationConfig):
 
     batch_documents: int = Field(default=32, ge=1)
     """Documents in a batch."""
-    ends_early: float = Field(default=0.0, ge=0.0, le=1.0)
-    """Share of the documents of a batch that end early, after 30 % of their words or more."""
     min_gain: Annotated[float, Field(ge=0.0)] | None = 0.0
     """Points of dev error that must be gained to leave the start; none: its standard error, as with
     few dev documents the best of many epochs is better by chance alone."""
@@ -216,9 +214,7 @@ def fine_tune(
         return Labelled(batch, alpha[:, at], labels[at], weights[at]).shared()
 
     def loss(batch: Labelled, step: int) -> Tensor:
-        randomness = Randomness(seed, name, step)
-        batch = ending_early(batch, config.ends_early, randomness)
-        return objective_loss(expert, gates(), batch, objective, randomness)
+        return objective_loss(expert, gates(), batch, objective, Randomness(seed, name, step))
 
     @torch.no_grad()
     def score() -> dict[str, float]:
