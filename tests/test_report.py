@@ -96,6 +96,9 @@ def test_the_headline_tells_by_how_much_and_in_documents(html: str) -> None:
     # 60 of 120 and 12 of 120; rows 50 to 59 are wrong in both, 60 and 61 in the mixture alone
     assert "The raw text helped" in text
     assert "Error went from 50.0 % to 10.0 %: 40.0 points fewer" in text
+    assert text.index("expert alone: labels only 50.0 % error") < text.index(
+        "mixture: labels and raw text 10.0"
+    )
     assert "Of 120 test documents the expert got 60 wrong, the mixture 12: 50 mended, 2 newly wrong." in text
     assert "52 judged documents are labelled otherwise" in text
 

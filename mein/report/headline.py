@@ -35,12 +35,11 @@ def hero(run: Finished) -> dict[str, Any]:
     """The verdict, its figures, and what to be careful about."""
     css, title = verdict(run)
     best = run.rows[run.best]
-    knows_more = run.is_student or run.reads_raw_text
-    alone = "expert alone" if knows_more else "expert alone: labels only"
-    names, before = {EXPERT: alone, TEACHER: "its teacher: the run before"}, _before(run)
+    before = _before(run)
+    names = _tile_names(run)
     tiles = [
         {"name": names[before], "css": "expert", **_tile(run, before)},
-        {"name": "mixture: labels and raw text", "css": "mixture", **_tile(run, MIXTURE)},
+        {"name": names[MIXTURE], "css": "mixture", **_tile(run, MIXTURE)},
     ]
     return {
         "css": css,
@@ -59,6 +58,17 @@ def hero(run: Finished) -> dict[str, Any]:
 def _before(run: Finished) -> str:
     """What the mixture is compared with first: the expert; a student's teacher."""
     return TEACHER if TEACHER in run.rows else EXPERT
+
+
+def _tile_names(run: Finished) -> dict[str, str]:
+    """What each system is beside the other: raw text is between them only where the expert has read none."""
+    if run.is_student:
+        expert, mixture = "expert alone", "mixture: labels and raw text"
+    elif run.reads_raw_text:
+        expert, mixture = "expert alone", "mixture: with imitators"
+    else:
+        expert, mixture = "expert alone: labels only", "mixture: labels and raw text"
+    return {EXPERT: expert, TEACHER: "its teacher: the run before", MIXTURE: mixture}
 
 
 def _tile(run: Finished, system: str) -> dict[str, Any]:
