@@ -1,8 +1,8 @@
 """A lexicon: what pieces, pairs and triples of them say of the labels, learned from labelled documents alone.
 
-The paper has none. Imitators know no more than the expert told them; words know what an LSTM has not
-learned yet. It is logistic regression on which entries a document has, each weighed by naive Bayes
-(Wang & Manning 2012).
+The paper has none. Imitators know no more than the expert told them; words know what an expert of few
+labels has not learned yet. It is logistic regression on which entries a document has, each weighed by
+naive Bayes (Wang & Manning 2012).
 """
 
 from dataclasses import dataclass, replace

@@ -82,7 +82,7 @@ def test_train_shows_stages_table_gates_and_verdict(trained: tuple[Path, Answer]
         "40 test documents",
         "Weights: expert ",
     ]
-    places = [answer.out.index(words) for words in [*order, "The unlabelled text ", f"Look at {path}"]]
+    places = [answer.out.index(words) for words in [*order, "The imitators ", f"Look at {path}"]]
     assert places == sorted(places)
     for system in ("tf-idf", "expert", "closed gates", "random vectors", "imitators alone", "mixture"):
         assert re.search(rf"^{system}.* \d+\.\d ", answer.out, re.MULTILINE), system

@@ -619,5 +619,5 @@ def test_frozen_features_are_computed_once_for_each_document(
 
 
 def test_shipped_presets_choose_their_experts() -> None:
-    kinds = {"miyato": "lm-lstm", "transformer": "transformer", "frozen": "frozen", "small": "lstm"}
+    kinds = {"miyato": "lm-lstm", "transformer": "transformer", "frozen": "frozen", "small": "average"}
     assert {name: load_config(name).expert.kind for name in kinds} == kinds

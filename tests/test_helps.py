@@ -51,8 +51,8 @@ def documents(draw: random.Random, count: int) -> tuple[list[str], list[str]]:
     return [text for text, _ in pairs], [label for _, label in pairs]
 
 
-def table(path: Path, seed: int, raw: int) -> list[Row]:
-    """The table of a run with so many raw documents; labels and test documents are the same for all."""
+def table(path: Path, kind: str, seed: int, raw: int) -> list[Row]:
+    """The table of a run with such an expert and so much raw text; labels and test documents are the same."""
     draw = random.Random(seed)
     labeled, test = documents(draw, LABELED), documents(draw, TEST)
     corpus = Corpus(
@@ -60,16 +60,17 @@ def table(path: Path, seed: int, raw: int) -> list[Row]:
         test=source_of_lists(*test),
         unlabeled=source_of_lists(documents(draw, raw)[0]) if raw else None,
     )
-    config = load_config("small", overrides=SETTINGS | {"seed": seed})
+    config = load_config("small", overrides=SETTINGS | {"seed": seed, "expert.kind": kind})
     return train_and_judge(config, corpus, path, Silence(), controls=())
 
 
-def error(path: Path, seed: int, raw: int) -> float:
-    return table(path, seed, raw)[-1].scores.error
+def error(path: Path, kind: str, seed: int, raw: int) -> float:
+    return table(path, kind, seed, raw)[-1].scores.error
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_with_unlabelled_text_the_error_is_lower(tmp_path: Path, seed: int) -> None:
-    with_text, without = error(tmp_path / "with", seed, RAW), error(tmp_path / "without", seed, 0)
+@pytest.mark.parametrize("kind", ["average", "lstm"])
+def test_with_unlabelled_text_the_error_is_lower(tmp_path: Path, kind: str, seed: int) -> None:
+    with_text, without = (error(tmp_path / str(raw), kind, seed, raw) for raw in (RAW, 0))
     assert without > 15.0  # half the documents do not say plainly what they mean
     assert with_text < 0.7 * without

@@ -271,9 +271,12 @@ def test_a_masked_model_reads_with_its_first_layers(sources: dict[str, Path], tm
     [
         (
             {"expert.layers": 2},
-            r"^expert.layers is of no use to 'lstm': leave it out, or take a transformer.$",
+            r"^expert.layers is of no use to 'average': leave it out, or take a transformer.$",
         ),
-        ({"expert.frozen_layers": 2}, r"^expert.frozen_layers is of no use to 'lstm': leave it out, or take"),
+        (
+            {"expert.frozen_layers": 2},
+            r"^expert.frozen_layers is of no use to 'average': leave it out, or take",
+        ),
         (
             {"expert.kind": "frozen", "expert.model": "m", "expert.frozen_layers": 2},
             r"^expert.frozen_layers is of no use to 'frozen': ",

@@ -11,7 +11,7 @@ from mein.data.demo import demo_corpus
 from tests import tiny
 
 TEXTS = demo_corpus(seed=5, labeled=10, unlabeled=2_000, test=10).unlabeled_texts
-# The shape of `--preset small`, whose networks take as long as a real run's.
+# An LSTM and imitators of a shape like that of `--preset small`: they take as long as a real run's.
 SMALL: dict[str, Any] = {
     "expert__embedding_dim": 64,
     "expert__hidden_dim": 64,

@@ -36,7 +36,7 @@ TEXTS = demo_corpus(seed=3, labeled=80, unlabeled=120, test=40)
 def config(**overrides: Any) -> Config:
     """The smallest configuration; overrides by dotted name, with `__` for the dot."""
     named = {name.replace("__", "."): value for name, value in overrides.items()}
-    return load_config("small", overrides=SETTINGS | named)
+    return load_config("small", overrides={"expert.kind": "lstm"} | SETTINGS | named)
 
 
 def corpus(

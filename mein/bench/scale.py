@@ -23,6 +23,7 @@ CHUNK_DOCUMENTS, FILE_DOCUMENTS = 10_000, 500_000
 SEED_DOCUMENTS = 200  # whose sentences, a few KB, are put together anew
 MOST_SENTENCES = 3
 SMALL = {
+    "expert.kind": "lstm",
     "expert.embedding_dim": 32,
     "expert.hidden_dim": 32,
     "expert.mlp_dim": 16,
