@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 IMAGES = Path(__file__).parent.parent / "docs/images"
+BOLD = ("The unlabelled", "The imitators", "mixture")  # lines that begin so
 
 
 def report(run: Path) -> None:
@@ -39,7 +40,7 @@ def terminal(log: Path) -> None:
     console = Console(record=True, width=90, file=(log.parent / "discard").open("w", encoding="utf-8"))
     console.print(Text("$ make demo", style="bold"))
     for line in lines[first:]:
-        console.print(Text(line, style="bold" if line.startswith(("The unlabelled", "mixture")) else ""))
+        console.print(Text(line, style="bold" if line.startswith(BOLD) else ""))
     svg = re.sub(
         r"@font-face \{.*?\}", "", console.export_svg(title="mein"), flags=re.DOTALL
     )  # from elsewhere
