@@ -18,6 +18,7 @@ import pytest
 
 from mein import steps
 from mein.engines import ray_encode, ray_label
+from mein.experiments.cells import OWNED
 from mein.training.checkpoint import load_tensors
 from tests.ray_clusters import encode_slowly, kill_node, kill_worker, label_slowly, meanwhile, small_cluster
 from tests.shell import ROOT, mein
@@ -164,7 +165,7 @@ def test_a_grid_gives_the_same_runs_as_without_ray(home: Path, cluster: Any, tmp
         tmp_path / "data",
     ]
     for key, value in SETTINGS.items():
-        words += [] if key == "imitators.windows" else ["--set", f"{key}={json.dumps(value)}"]
+        words += [] if key in OWNED else ["--set", f"{key}={json.dumps(value)}"]
     plain = mein(*words, "--work", tmp_path / "plain", "--results", tmp_path / "results")
     assert plain.code == 0, plain
     on_ray = ("--engine", "ray", "--address", cluster.address)
@@ -173,6 +174,6 @@ def test_a_grid_gives_the_same_runs_as_without_ray(home: Path, cluster: Any, tmp
     found = sorted(
         file.relative_to(tmp_path / "plain") for file in tmp_path.glob("plain/**/mixture.safetensors")
     )
-    assert len(found) == 2
+    assert len(found) == 3  # our gates, with a lexicon, the paper's
     for file in found:
         assert (tmp_path / "ray" / file).read_bytes() == (tmp_path / "plain" / file).read_bytes(), file
