@@ -27,6 +27,9 @@ from mein.evaluation.table import EXPERT, TFIDF
 from mein.loading import load_model
 from mein.predict import Wanted, predict_file
 from mein.progress import Silence
+from mein.report.card import card
+from mein.report.page import page
+from mein.report.reading import read_finished
 from mein.training.checkpoint import load_tensors
 from mein.training.folder import RunFolder
 from mein.training.loop import train
@@ -127,6 +130,16 @@ def test_the_expert_is_the_teacher(run: Path) -> None:
     assert RunFolder(run).metrics("expert") == []
     tensors, _ = load_tensors(run / "expert.safetensors")
     assert {name: tensor.item() for name, tensor in tensors.items()} == {"log_tau": 0.0}
+
+
+def test_page_and_card_do_not_say_that_it_learned_from_the_labels(run: Path) -> None:
+    finished = read_finished(run)
+    shown, told = page([finished]), card(finished)
+    assert "expert alone: labels only" not in shown
+    assert "expert alone: as it was given" in shown
+    assert "which is somebody else's word, and" in shown
+    assert "saw labels alone" not in shown
+    assert ") came with its word on every document; **imitators**" in told
 
 
 def test_the_mixture_is_no_worse_on_dev_than_the_teacher(

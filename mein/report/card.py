@@ -34,6 +34,7 @@ def card(run: Finished) -> str:
         more_classes=max(0, len(run.classes) - MOST_CLASSES),
         kind=run.config["expert"]["kind"],
         is_student=run.is_student,
+        is_given=run.is_given,
         reads_raw_text=run.reads_raw_text,
         windows=run.windows,
         has_lexicon=run.lexicon_gate is not None,

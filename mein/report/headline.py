@@ -45,6 +45,7 @@ def hero(run: Finished) -> dict[str, Any]:
         "css": css,
         "title": title,
         "is_student": run.is_student,
+        "is_given": run.is_given,
         "reads_raw_text": run.reads_raw_text,
         "lead": _lead(run),
         "people": _people(run),
@@ -67,7 +68,8 @@ def _tile_names(run: Finished) -> dict[str, str]:
     elif run.reads_raw_text:
         expert, mixture = "expert alone", "mixture: with imitators"
     else:
-        expert, mixture = "expert alone: labels only", "mixture: labels and raw text"
+        expert = "expert alone: as it was given" if run.is_given else "expert alone: labels only"
+        mixture = "mixture: labels and raw text"
     return {EXPERT: expert, TEACHER: "its teacher: the run before", MIXTURE: mixture}
 
 

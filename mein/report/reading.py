@@ -78,10 +78,15 @@ class Finished:
         return bool(self.gates) and reads_raw_text(settings["kind"], settings["training"])
 
     @property
+    def is_given(self) -> bool:
+        """Whether its expert is somebody else's word, which learned nothing here."""
+        return bool(self.config["expert"]["kind"] == "teacher")
+
+    @property
     def is_tutored(self) -> bool:
         """Whether imitators learned what expert and lexicon say, not the expert alone."""
         learns = self.config["imitator_training"].get("learns_lexicon", False)
-        return learns and self.lexicon_gate is not None and self.config["expert"]["kind"] != "teacher"
+        return learns and self.lexicon_gate is not None and not self.is_given
 
     @property
     def expert(self) -> str:
