@@ -8,8 +8,8 @@ import numpy as np
 
 from mein.config import Config
 from mein.data.corpus import Corpus, read_all
-from mein.data.labels import Labels
-from mein.data.splits import split_dev
+from mein.data.labels import Labels, refuse_textless
+from mein.data.splits import empty_texts, split_dev
 from mein.errors import InputError
 from mein.seeds import derive_seed
 
@@ -54,6 +54,7 @@ def read_labeled(config: Config, corpus: Corpus) -> LabeledTexts:
     name = corpus.names.get("labeled", "the labelled documents")
     texts, values = read_all(corpus.labeled)
     labels = Labels.from_values(values, name, has_dev=corpus.dev is not None)
+    refuse_textless(len(texts), empty_texts(texts), name)
     ids = labels.encode(values, name)
     if corpus.dev is not None:
         train_rows, dev_rows = np.arange(len(ids)), None

@@ -12,6 +12,7 @@ from mein.config import Config
 from mein.data.corpus import Corpus, Source, in_chunks
 from mein.data.known import KnownTexts
 from mein.data.labels import in_number
+from mein.data.splits import empty_texts
 from mein.data.teacher import Teacher, TeacherTable
 from mein.errors import InputError, RunError
 from mein.labeled import LabeledTexts
@@ -22,7 +23,7 @@ from mein.text.encoder import Encoder, Reader, learn_vocabularies
 from mein.text.store import Store
 from mein.text.writing import Spread, write_store
 from mein.training.folder import RunFolder
-from mein.unlabeled import Chosen, UnlabeledTexts, digest_of_texts, empty_texts, known_texts
+from mein.unlabeled import Chosen, UnlabeledTexts, digest_of_texts, known_texts
 
 SHARD_DOCUMENTS, SHARD_CHARACTERS = 10_000, 64_000_000  # whichever is reached first
 SLOW_SHARD_DOCUMENTS = 1_000  # about a minute of a small language model on one core, which a kill may lose

@@ -9,6 +9,7 @@ import numpy as np
 from mein.config import Config
 from mein.data.corpus import Source
 from mein.data.known import KnownTexts
+from mein.data.splits import empty_texts
 
 
 class UnlabeledTexts:
@@ -50,11 +51,6 @@ class Chosen:
             is_out = np.isin(np.arange(first, first + len(chunk)), self.held_out)
             first += len(chunk)
             yield [text for text, out in zip(chunk, is_out, strict=True) if out == self.is_held_out]
-
-
-def empty_texts(texts: Iterable[str]) -> int:
-    """How many texts hold nothing but white space."""
-    return sum(not text or text.isspace() for text in texts)
 
 
 def known_texts(test: Source | None) -> KnownTexts:

@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
@@ -50,6 +51,12 @@ def test_tensors_and_facts_come_back_as_they_were(tmp_path: Path) -> None:
     tensors, facts = load_tensors(saved(tmp_path))
     assert facts == FACTS
     assert_same(tensors)
+
+
+def test_a_tensor_without_elements_comes_back(tmp_path: Path) -> None:
+    save_tensors(tmp_path / "empty.safetensors", {"none": torch.from_numpy(np.zeros(0, np.int64))}, {})
+    tensors, _ = load_tensors(tmp_path / "empty.safetensors")
+    assert (tensors["none"].shape, tensors["none"].dtype) == ((0,), torch.int64)
 
 
 def test_facts_come_back_without_the_tensors(tmp_path: Path) -> None:

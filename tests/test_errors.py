@@ -115,6 +115,15 @@ def test_labels_that_teach_nothing(tmp_path: Path, labels: list[str], sentence: 
     train_refuses(rf"{path} {sentence}", tmp_path, labeled=path)
 
 
+def test_labels_of_empty_texts_alone(tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "bad.csv", ["", " "] * 4, ["a", "a", "b", "b"] * 2)
+    train_refuses(
+        rf"No document of {path} holds any text: name the column that does \(--text-column\), or add some\.",
+        tmp_path,
+        labeled=path,
+    )
+
+
 def test_null_and_float_labels_in_parquet(tmp_path: Path) -> None:
     path = tmp_path / "bad.parquet"
     pq.write_table(pa.table({"text": ["one", "two"], "label": ["x", None]}), path)

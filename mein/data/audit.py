@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from mein.data.files import Source, source_name
 from mein.data.guesses import guessed_columns
-from mein.data.labels import Labels, in_number, listed
+from mein.data.labels import Labels, in_number, listed, refuse_textless
 from mein.data.readers import ColumnsConfig, Documents, read_documents, rows_without_label
 from mein.data.splits import fingerprint, text_key, word_string
 from mein.errors import InputError
@@ -171,9 +171,10 @@ def _label_problems(parts: dict[str, Part]) -> list[str]:
     if "labeled" not in parts:
         return []
     problems = []
-    counts = parts["labeled"].class_counts
+    labeled, counts = parts["labeled"], parts["labeled"].class_counts
     try:
-        Labels.from_counts(counts, counts, parts["labeled"].source, has_dev="dev" in parts)
+        Labels.from_counts(counts, counts, labeled.source, has_dev="dev" in parts)
+        refuse_textless(labeled.documents, labeled.empty, labeled.source)
     except InputError as error:
         problems.append(str(error))
     for name in ("dev", "test"):

@@ -118,6 +118,14 @@ def is_missing(value: object) -> bool:
     return value is None or (value != value) is not False  # NA is neither equal to itself nor not
 
 
+def refuse_textless(documents: int, empty: int, source: str) -> None:
+    """Refuse labelled documents if all of them are empty."""
+    if empty == documents:
+        raise InputError(
+            f"No document of {source} holds any text: name the column that does (--text-column), or add some."
+        )
+
+
 def listed(names: Sequence[str], most: int = 10) -> str:
     """Names for a message, quoted; a long list is cut."""
     shown = ", ".join(repr(name) for name in names[:most])

@@ -3,7 +3,7 @@
 import hashlib
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -77,6 +77,11 @@ def fingerprint(key: str) -> int:
 def fingerprints(texts: Sequence[str]) -> npt.NDArray[np.uint64]:
     """Hashes that are equal where texts differ in case, whitespace or punctuation only; (n,)."""
     return np.array([fingerprint(text_key(text)) for text in texts], dtype=np.uint64)
+
+
+def empty_texts(texts: Iterable[str]) -> int:
+    """How many texts hold nothing but white space."""
+    return sum(not text or text.isspace() for text in texts)
 
 
 def dev_size(labeled: int, fraction: float | None) -> int:

@@ -107,5 +107,6 @@ def _digest(tensors: dict[str, Tensor], facts: dict[str, Any]) -> str:
     for name in sorted(tensors):
         tensor = tensors[name]
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.contiguous().flatten().view(torch.uint8).numpy().data)
+        if tensor.numel():  # torch sees no bytes where there are none
+            digest.update(tensor.contiguous().flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()
