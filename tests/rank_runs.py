@@ -73,7 +73,8 @@ def corpus() -> Corpus:
 
 def check_sums() -> None:
     """Every rank knows what each other's gradients are, and what their sum must be."""
-    shapes = {"dense": (3, 2), "table": (50, 4), "kernel": (2, 3, 4), "some": (3,), "nobody": (6, 2)}
+    shapes = {"dense": (3, 2), "table": (50, 4), "kernel": (2, 3, 4), "some": (3,)}
+    shapes |= {"nobody": (6, 2), "still": (5, 2)}
     of_ranks = [_made_up(rank, shapes) for rank in range(ranks.world())]
     parameters = {name: nn.Parameter(torch.zeros(shape)) for name, shape in shapes.items()}
     for name, parameter in parameters.items():
@@ -82,7 +83,7 @@ def check_sums() -> None:
     loss = sum_gradients(list(parameters.values()), torch.tensor(1.0 + ranks.rank()))
     assert loss.item() == ranks.world() * (ranks.world() + 1) / 2
     assert parameters["nobody"].grad is None
-    for name in ("dense", "table", "kernel", "some"):
+    for name in ("dense", "table", "kernel", "some", "still"):
         wanted = sum(found for one in of_ranks if (found := one[name]) is not None)
         torch.testing.assert_close(parameters[name].grad, wanted, equal_nan=True)
 
@@ -93,7 +94,8 @@ def _made_up(rank: int, shapes: dict[str, tuple[int, ...]]) -> dict[str, Tensor 
     table = torch.zeros(shapes["table"])
     table[rank : rank + 2] = 1.5  # shares a row with the next rank
     table[40, 1] = torch.nan if rank == 0 else 0.0
-    return found | {"table": table, "nobody": None, "some": found["some"] if rank == 1 else None}
+    found |= {"table": table, "nobody": None, "some": found["some"] if rank == 1 else None}
+    return found | {"still": torch.zeros(shapes["still"])}
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ def sum_gradients(parameters: Sequence[nn.Parameter], loss: Tensor) -> Tensor:
         if rows is None:
             parameter.grad = part.view_as(parameter)  # no copy: until the next step the luggage is kept
         elif parameter.grad is not None:
-            parameter.grad[rows] = part.view(len(rows), -1)
+            parameter.grad[rows] = part.view(len(rows), *parameter.shape[1:])
     return luggage[-1]
 
 
