@@ -17,7 +17,7 @@ from mein.evaluation.table import EXPERT, MIXTURE, TFIDF
 from mein.provenance import provenance
 from mein.report.confusion import confusion
 from mein.report.documents import parts_of
-from mein.report.page import write_report
+from mein.report.page import page, write_report
 from mein.report.reading import read_finished
 from mein.report.sections import _rate
 from mein.report.svg import ticks
@@ -89,6 +89,28 @@ def texts_of(html: str) -> str:
     """What a reader sees, white space folded."""
     words = re.sub(r"<[^>]*>", " ", re.sub(r"<style>.*?</style>", "", html, flags=re.S))
     return " ".join(words.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&").split())
+
+
+@pytest.mark.parametrize(
+    ("kind", "training", "labels_only"),
+    [
+        ("lstm", "plain", True),
+        ("lstm", "adv", True),
+        ("lstm", "vat", False),
+        ("average", "plain", False),
+        ("transformer", "plain", False),
+        ("frozen", "plain", False),
+        ("teacher", "plain", False),
+    ],
+)
+def test_only_an_expert_that_nobody_has_taught_before_knows_labels_alone(
+    finished: Path, kind: str, training: str, labels_only: bool
+) -> None:
+    run = read_finished(finished)
+    expert = run.config["expert"] | {"kind": kind, "training": training}
+    html = page([replace(run, config=run.config | {"expert": expert})])
+    assert ("expert alone: labels only<" in html) == labels_only
+    assert ("which saw labels alone" in html) == labels_only
 
 
 def test_the_headline_tells_by_how_much_and_in_documents(html: str) -> None:

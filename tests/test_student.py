@@ -203,7 +203,13 @@ def test_its_verdict_is_about_its_teacher(teacher: Path, tmp_path: Path) -> None
     assert "its teacher: the run before" in page
     assert f"a student of {teacher}" in page
     assert "saw labels alone" not in page
-    assert "labels and from what an earlier run says of raw text" in card(read_finished(tmp_path / "run"))
+    assert "labels only</span>" not in page
+    student = read_finished(tmp_path / "run")
+    assert "labels and from what an earlier run says of raw text; **im" in card(student)
+    average = replace(
+        student, config=student.config | {"expert": student.config["expert"] | {"kind": "average"}}
+    )
+    assert "what an earlier run says of raw text and, by itself, from raw text; **im" in card(average)
 
 
 def test_what_is_asked_of_dev_never_learned_its_labels(teacher: Path, tmp_path: Path) -> None:

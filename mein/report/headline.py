@@ -45,7 +45,7 @@ def hero(run: Finished) -> dict[str, Any]:
         "css": css,
         "title": title,
         "is_student": run.is_student,
-        "is_given": run.is_given,
+        "knows_labels_alone": run.knows_labels_alone,
         "reads_raw_text": run.reads_raw_text,
         "lead": _lead(run),
         "people": _people(run),
@@ -63,13 +63,9 @@ def _before(run: Finished) -> str:
 
 def _tile_names(run: Finished) -> dict[str, str]:
     """What each system is beside the other: raw text is between them only where the expert has read none."""
-    if run.is_student:
-        expert, mixture = "expert alone", "mixture: labels and raw text"
-    elif run.reads_raw_text:
-        expert, mixture = "expert alone", "mixture: with imitators"
-    else:
-        expert = "expert alone: as it was given" if run.is_given else "expert alone: labels only"
-        mixture = "mixture: labels and raw text"
+    expert = "expert alone: labels only" if run.knows_labels_alone else "expert alone"
+    has_both_read_it = run.reads_raw_text and not run.is_student
+    mixture = "mixture: with imitators" if has_both_read_it else "mixture: labels and raw text"
     return {EXPERT: expert, TEACHER: "its teacher: the run before", MIXTURE: mixture}
 
 

@@ -83,6 +83,12 @@ class Finished:
         return bool(self.config["expert"]["kind"] == "teacher")
 
     @property
+    def knows_labels_alone(self) -> bool:
+        """Whether its expert has learned from these labels and nothing else."""
+        is_blank = self.config["expert"]["kind"] in ("lstm", "average")  # not pre-trained, by whomever
+        return is_blank and not self.is_student and not self.reads_raw_text
+
+    @property
     def is_tutored(self) -> bool:
         """Whether imitators learned what expert and lexicon say, not the expert alone."""
         learns = self.config["imitator_training"].get("learns_lexicon", False)
