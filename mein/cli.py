@@ -61,7 +61,7 @@ def demo(
     seed: Annotated[int, typer.Option(metavar="N", help="Of the corpus and of the run.")] = 0,
     resume: Resume = False,
 ) -> None:
-    """Train on the embedded corpus: two minutes on two cores.
+    """Train on the embedded corpus: a minute or two on two cores.
 
     300 labelled documents, 20,000 without labels, 2,000 to judge by; made from the seed.
     """
