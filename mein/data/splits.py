@@ -1,4 +1,4 @@
-"""How labelled documents part into training and dev, and how equal texts are told."""
+"""How labelled documents part into training and dev, and how equal and empty texts are told."""
 
 import hashlib
 import re

@@ -1,8 +1,8 @@
 """Word vectors from raw text: which words stand near which, brought to few dimensions.
 
 A word's row of positive pointwise mutual information with its neighbours says much of what it means (Levy
-& Goldberg 2014); the strongest singular vectors keep the most of it. It takes seconds,
-up to half a minute, and no labels.
+& Goldberg 2014); the strongest singular vectors keep the most of it. It takes seconds, up to half
+a minute, and no labels.
 """
 
 from collections.abc import Iterable
