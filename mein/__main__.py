@@ -1,6 +1,6 @@
 """python -m mein: the shell door, as torchrun opens it."""
 
-from mein.cli import main
+from mein.cli.main import main
 
 if __name__ == "__main__":
     main()

@@ -15,15 +15,15 @@ from sklearn.utils.validation import check_is_fitted
 
 from mein import sharing
 from mein.config import Config, load_config
-from mein.data.memory import Unlabeled, as_list, as_texts, as_weights, corpus_of_lists
-from mein.data.teacher import Teacher
+from mein.data.python import Unlabeled, as_list, as_texts, as_weights, corpus_of_lists
+from mein.data.soft_labels import Teacher
 from mein.errors import ConfigError, InputError, RunError
 from mein.explain import Explanation, explain
-from mein.inference import choose_device
-from mein.judge import sentence, train_and_judge
-from mein.loading import load_model
-from mein.progress import Silence, Terminal
-from mein.run import CONTROLS
+from mein.mixture.inference import choose_device
+from mein.model.loading import load_model
+from mein.run.algorithm import CONTROLS
+from mein.run.evaluate import sentence, train_and_judge
+from mein.runtime.progress import Silence, Terminal
 
 OWN_PARAMETERS = {"seed": "random_state", "runtime.device": "device"}
 

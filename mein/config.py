@@ -1,7 +1,13 @@
-"""The whole configuration: nests what each room declares. Defaults, then a file, then overrides."""
+"""Nests what each room declares; presets, files, overrides, TOML out.
+
+The whole configuration: nests what each room declares. Defaults, then a file, then overrides.
+
+The configuration as a commented file: every setting, with its value and what it means.
+"""
 
 import difflib
 import json
+import textwrap
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import resources
@@ -11,16 +17,16 @@ from typing import Annotated, Any, Literal
 import torch
 from pydantic import Field, ValidationError
 
-from mein.data.readers import ColumnsConfig
+from mein.data.columns import ColumnsConfig
 from mein.errors import ConfigError
 from mein.experts.config import LARGEST_TRANSFORMER_RATE, ExpertConfig
 from mein.experts.perturb import PerturbationConfig
 from mein.imitators.reference import ImitatorsConfig
-from mein.mixture import MixtureConfig
-from mein.settings import Settings
+from mein.mixture.mixture import MixtureConfig
+from mein.runtime.settings import Settings
 from mein.text.pieces import PiecesConfig
 from mein.text.words import WordsConfig
-from mein.training.pretraining import PretrainingConfig
+from mein.training.language_model import PretrainingConfig
 from mein.training.stages import ImitationConfig, SupervisedConfig
 
 PRESETS = ("small", "full", "paper", "paper-large", "miyato", "transformer", "frozen")
@@ -239,3 +245,33 @@ def _nearest(wanted: str, names: Iterable[str]) -> str:
 def is_section(name: str) -> bool:
     """Whether a name of the configuration stands for a group of settings."""
     return isinstance(Config.model_fields[name].default, Settings)
+
+
+def as_toml(config: Config) -> str:
+    """The configuration as a commented file that `load_config` reads back."""
+    lines = [
+        "# A configuration of mein: every setting, with its value and what it means.",
+        '# "none" stands for no value. Use it with `mein train --config`; what is left',
+        "# out keeps its default.",
+        "",
+    ]
+    names = list(Config.model_fields)
+    lines += _toml_fields(config, [name for name in names if not is_section(name)])
+    for name in filter(is_section, names):
+        section = getattr(config, name)
+        lines += ["", f"[{name}]  # {Config.model_fields[name].description}"]
+        lines += _toml_fields(section, list(type(section).model_fields))
+    return "\n".join(lines) + "\n"
+
+
+def _toml_fields(section: Settings, names: list[str]) -> list[str]:
+    lines = []
+    for name in names:
+        value = getattr(section, name)
+        shown = json.dumps("none" if value is None else value, ensure_ascii=False)
+        meaning = str(type(section).model_fields[name].description)
+        lines += textwrap.wrap(
+            meaning, 80, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False
+        )
+        lines.append(f"{name} = {shown}")
+    return lines

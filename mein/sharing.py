@@ -1,4 +1,9 @@
-"""Classifiers to give away: a folder with what prediction needs and no document, here or on the hub."""
+"""A classifier to give away: folder, hub, transformer export.
+
+Classifiers to give away: a folder with what prediction needs and no document, here or on the hub.
+
+A run's transformer, as the labels tuned it, in a folder that everybody's programs can read.
+"""
 
 import shutil
 import tempfile
@@ -7,16 +12,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from mein.artefacts import SEALED, VOCABULARIES, seal, verify
-from mein.building import HUB
-from mein.errors import MissingExtra, RunError
-from mein.files import atomic_path, writing_failed
+from mein.errors import ConfigError, MissingExtra, RunError
+from mein.hub import leave, load_transformer
 from mein.hub.library import reason
-from mein.lexicon import LEXICON, load_lexicon
-from mein.model import Model
+from mein.hub.masked import TEMPORARY
+from mein.mixture.lexicon import LEXICON, load_lexicon
+from mein.model.artefacts import SEALED, VOCABULARIES, restore, seal, verify
+from mein.model.build import HUB
+from mein.model.model import Model
 from mein.report.card import write_card
-from mein.report.reading import read_finished
-from mein.training.folder import RunFolder
+from mein.report.record import read_finished
+from mein.run.steps import FinishedRun
+from mein.runtime.files import atomic_path, writing_failed
+from mein.runtime.run_folder import RunFolder
 
 CARD = "README.md"
 COPIED = ("labels.json", *VOCABULARIES, "vocabularies.json", "imitators.safetensors", "mixture.safetensors")
@@ -144,3 +152,23 @@ def _http_errors(of_hub: type[Exception]) -> tuple[type[Exception], ...]:
     """The hub's error, and that of the library below it, which also covers a line that is cut."""
     below = (base for base in of_hub.__mro__ if base.__name__ == "HTTPError" and issubclass(base, Exception))
     return (of_hub, *below)
+
+
+def export_transformer(path: Path, out: Path) -> None:
+    """Leave the expert of a finished run in an empty folder: network, head, names of classes, tokenizer."""
+    run = FinishedRun.open(path)
+    kind = run.config.expert.kind
+    if kind != "transformer":
+        raise ConfigError(
+            f"The expert of {path} is {kind!r}, which Hugging Face does not know: "
+            "export a run of --preset transformer."
+        )
+    if out.exists() and (not out.is_dir() or {path.name for path in out.iterdir()} - {TEMPORARY}):
+        raise RunError(f"{out} is there and no empty folder: empty it, or choose another --out.")
+    classes = [str(label) for label in run.labels.classes]
+    expert = load_transformer(run.folder / HUB, len(classes), run.config.seed)
+    restore(run.folder, "expert", expert)
+    config = expert.network.config
+    config.id2label = dict(enumerate(classes))  # type: ignore[union-attr]
+    config.label2id = {name: number for number, name in enumerate(classes)}  # type: ignore[union-attr]
+    leave(expert.network, expert.network.state_dict(), run.folder / HUB, out)

@@ -16,7 +16,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 @pytest.fixture
 def small_shards(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Shards of few documents, and a cache of remote files of one's own."""
-    from mein import steps
+    from mein.run import steps
     from tests.stepping import SHARD
 
     monkeypatch.setattr(steps, "SHARD_DOCUMENTS", SHARD)

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from mein.progress import Silence
+from mein.runtime.progress import Silence
 from tests import tiny
 
 ALWAYS, NEVER = 0, 1e9  # seconds between checkpoints: one at every step, or only where an epoch ends

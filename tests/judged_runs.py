@@ -8,11 +8,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mein.data.corpus import Corpus, source_of_lists
-from mein.evaluation.table import CLOSED_GATES, EXPERT, MIXTURE, TFIDF, compare, headline
-from mein.judge import as_plain
-from mein.judged import write_judged
-from mein.loading import read_config
-from mein.training.folder import RunFolder
+from mein.evaluation.comparison import CLOSED_GATES, EXPERT, MIXTURE, TFIDF, compare, headline
+from mein.explain.highlights import write_judged
+from mein.model.loading import read_config
+from mein.run.evaluate import as_plain
+from mein.runtime.run_folder import RunFolder
 from tests import tiny
 
 SCRIPT = "<script>alert(1)</script>"

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from mein.judge import train_and_judge
+from mein.run.evaluate import train_and_judge
 from tests import tiny
 
 STEPS = {

@@ -6,7 +6,7 @@ import tarfile
 import zipfile
 from pathlib import Path
 
-from mein.data.benchmarks import Row, find_benchmark
+from paper.datasets import Row, find_benchmark
 from tests.reading import put
 
 REAL = Path(__file__).parent.parent.parent / "shared" / "data"

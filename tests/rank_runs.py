@@ -9,11 +9,11 @@ from unittest.mock import patch
 import torch
 from torch import Tensor, nn
 
-from mein import ranks
 from mein.data.corpus import Corpus
-from mein.judge import train_and_judge
-from mein.progress import Silence
-from mein.training.exchange import sum_gradients
+from mein.run.evaluate import train_and_judge
+from mein.runtime import ranks
+from mein.runtime.progress import Silence
+from mein.training.parallel import sum_gradients
 from tests import tiny
 from tests.hub_models import build
 

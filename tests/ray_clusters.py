@@ -11,10 +11,9 @@ from typing import Any
 
 from ray.cluster_utils import Cluster
 
-from mein.engines.ray_cluster import QUIET
-from mein.engines.ray_encode import encode_shard
-from mein.engines.ray_label import label_shard
-from mein.text.manifest import Shard
+from mein.engines.cluster import QUIET
+from mein.engines.steps import encode_shard, label_shard
+from mein.store.manifest import Shard
 
 MEMORY = 100_000_000  # bytes of each node's object store
 

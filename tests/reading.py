@@ -10,7 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from mein.data.readers import ColumnsConfig, Label, Source, read_documents
+from mein.data.columns import ColumnsConfig
+from mein.data.files import Source
+from mein.data.labels import Label
+from mein.data.readers import read_documents
 from mein.errors import InputError
 
 PACK: dict[str, Callable[[bytes], bytes]] = {

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from mein.progress import Silence, Task
+from mein.runtime.progress import Silence, Task
 
 
 class Recording(Silence):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest.mock import patch
 
-from mein.cli import main
+from mein.cli.main import main
 from tests.tiny import SETTINGS, TEXTS
 
 ROOT = Path(__file__).parent.parent
@@ -47,7 +47,7 @@ def mein(*words: object) -> Answer:
 
 def mein_process(*words: object) -> Answer:
     """Run the command line as a process of its own."""
-    return python("from mein.cli import main; main()", *words)
+    return python("from mein.cli.main import main; main()", *words)
 
 
 def python(code: str, *words: object) -> Answer:

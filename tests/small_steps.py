@@ -2,8 +2,8 @@
 
 from unittest.mock import patch
 
-from mein import steps
-from mein.cli import main
+from mein.cli.main import main
+from mein.run import steps
 
 SHARD = 2
 

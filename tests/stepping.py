@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import torch
 
-from mein import steps
-from mein.config_file import as_toml
+from mein.config import as_toml
 from mein.data.demo import demo_corpus
-from mein.text.store import Store
+from mein.run import steps
+from mein.store.store import Store
 from tests import tiny
 from tests.shell import mein, write_csv
 

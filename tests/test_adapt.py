@@ -11,20 +11,20 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from mein.adapt import adapt
 from mein.data.corpus import source_of_lists
 from mein.errors import ConfigError, InputError, RunError
-from mein.experts.masked import MaskedModel
+from mein.experts.transformer import MaskedModel
 from mein.hub import load_masked
+from mein.hub.fetch import pooling_of
 from mein.hub.library import transformers_quietly
 from mein.hub.networks import load_masked_network
-from mein.hub.source import pooling_of
-from mein.loading import read_config
-from mein.progress import Silence
-from mein.text.store import Store
-from mein.training.checkpoint import load_tensors
-from mein.training.folder import RunFolder
-from mein.training.masked import STAGE
+from mein.model.loading import read_config
+from mein.run.pretrain import adapt
+from mein.runtime.progress import Silence
+from mein.runtime.run_folder import RunFolder
+from mein.runtime.tensors import load_tensors
+from mein.store.store import Store
+from mein.training.masked import MASKED_STAGE
 from tests import hub_models, tiny
 from tests.dying import ALWAYS, NEVER, Death, Dying, assert_same_folder
 from tests.shell import TINY, mein, refuses, write_csv
@@ -95,11 +95,11 @@ def states(folder: Path) -> torch.Tensor:
 
 
 def test_perplexity_falls_and_the_best_is_told(bert: Path, adapted: Path) -> None:
-    lines = RunFolder(adapted / "pretraining").metrics(STAGE)
+    lines = RunFolder(adapted / "pretraining").metrics(MASKED_STAGE)
     told = [line["perplexity"] for line in lines]
     assert len(told) == 3
     assert told[2] < told[1] < 0.8 * told[0]
-    assert read_on(adapted, bert, Dying(STAGE, 1)) == told[2]  # it is done: nothing is read again
+    assert read_on(adapted, bert, Dying(MASKED_STAGE, 1)) == told[2]  # it is done: nothing is read again
 
 
 def test_the_folder_is_one_of_transformers_with_the_trained_encoder(bert: Path, adapted: Path) -> None:
@@ -144,9 +144,9 @@ def test_what_is_left_is_the_encoder_of_the_best_epoch(
     wild |= {"pretraining__learning_rate": 0.05, "pretraining__epochs": 6}
     found = read_on(tmp_path / "out", bert, **wild)
     folder = RunFolder(tmp_path / "out/pretraining")
-    told = [line["perplexity"] for line in folder.metrics(STAGE)]
+    told = [line["perplexity"] for line in folder.metrics(MASKED_STAGE)]
     assert found == min(told) < told[-1]
-    kept, facts = load_tensors(folder / f"{STAGE}.checkpoint.safetensors")
+    kept, facts = load_tensors(folder / f"{MASKED_STAGE}.checkpoint.safetensors")
     assert facts["best_epoch"] == told.index(found)
     model, _ = load_masked(folder / "hub", seed=0)
     for name in dict(model.named_parameters()):
@@ -170,11 +170,11 @@ def encoder_states(model: MaskedModel) -> torch.Tensor:
 # Killed, and going on.
 
 DEATHS = [
-    (f"{STAGE} 1/2", 4, ALWAYS),
-    (f"{STAGE} 1/2", 3, ALWAYS),
-    (f"{STAGE} epoch 1", 1, ALWAYS),  # told, not yet saved
-    (f"{STAGE} 2/2", 5, NEVER),
-    (f"{STAGE} 2/2", 6, ALWAYS),
+    (f"{MASKED_STAGE} 1/2", 4, ALWAYS),
+    (f"{MASKED_STAGE} 1/2", 3, ALWAYS),
+    (f"{MASKED_STAGE} epoch 1", 1, ALWAYS),  # told, not yet saved
+    (f"{MASKED_STAGE} 2/2", 5, NEVER),
+    (f"{MASKED_STAGE} 2/2", 6, ALWAYS),
 ]
 
 
@@ -234,7 +234,7 @@ def test_the_networks_own_dropout_is_at_work(tmp_path: Path, bert: Path, source:
     losses: list[tuple[float, float]] = []
     for model in (bert, source):
         read_on(tmp_path / f"{len(losses)}", model, pretraining__epochs=1)
-        first, second = RunFolder(tmp_path / f"{len(losses)}/pretraining").metrics(STAGE)
+        first, second = RunFolder(tmp_path / f"{len(losses)}/pretraining").metrics(MASKED_STAGE)
         losses.append((first["perplexity"], second["loss"]))
     assert losses[0][0] == losses[1][0]  # judged without
     assert losses[0][1] != losses[1][1]
@@ -258,7 +258,7 @@ def test_the_preset_alone_lets_the_model_read_and_train_goes_on_from_there(
     out, given = tmp_path / "adapted", ["--preset", kind, *TINY, *WORDS[2:], *BRIEF]
     answer = mein("pretrain", "--text", text, "--out", out, "--set", f"expert.model={bert}", *given)
     assert answer.code == 0, answer
-    told = [line["perplexity"] for line in RunFolder(out / "pretraining").metrics(STAGE)]
+    told = [line["perplexity"] for line in RunFolder(out / "pretraining").metrics(MASKED_STAGE)]
     assert f"\nPerplexity on held-out text: {min(told):.1f}.\n" in answer.out
     use = f"mein train --preset {kind} --set expert.model={out}"
     assert answer.out.endswith(f"The transformer is in {out}: use it with `{use} ...`.\n")

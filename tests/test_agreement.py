@@ -10,8 +10,7 @@ from numpy.testing import assert_allclose
 
 from mein import MeinClassifier
 from mein.data.demo import demo_corpus
-from mein.labeller import Labeller
-from mein.predict import Wanted, predict_file
+from mein.predict.predict import Labeller, Wanted, predict_file
 from tests.reviews import RAW, tiny
 from tests.shell import mein, write_csv
 
@@ -60,7 +59,7 @@ def test_files_say_the_same(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("mein.predict.CHUNK_ROWS", 50)
+    monkeypatch.setattr("mein.predict.predict.CHUNK_ROWS", 50)
     monkeypatch.setattr("mein.data.tables.CHUNK_ROWS", 20)
     source, out = write_csv(tmp_path / "in.csv", TEXTS), tmp_path / f"out{ending}"
     predict_file(classifier.model_, str(source), out, Wanted(all_probabilities=True))

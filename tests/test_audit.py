@@ -9,7 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from mein.data.audit import Audit, audit
-from mein.data.readers import ColumnsConfig, read_documents
+from mein.data.columns import ColumnsConfig
+from mein.data.readers import read_documents
 from mein.data.writers import open_writer
 from mein.errors import InputError
 

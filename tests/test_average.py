@@ -10,14 +10,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from mein import starting
 from mein.data.corpus import source_of_lists
 from mein.experts.average import AverageExpert
 from mein.experts.config import ExpertConfig
 from mein.report.card import card
 from mein.report.page import page
-from mein.report.reading import read_finished
-from mein.training.checkpoint import load_tensors
+from mein.report.record import read_finished
+from mein.run import warm_start as starting
+from mein.runtime.tensors import load_tensors
 from tests import tiny
 from tests.dying import assert_same_folder
 from tests.killing import Death, live_and_die

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from mein.bench import memory
-from mein.bench.encode import bench_encode, rates, take_turns
-from mein.bench.memory import bench_memory, generated, peak_memory, spelled
+from benchmarks import measure as memory
+from benchmarks.encode import bench_encode, rates, take_turns
+from benchmarks.measure import bench_memory, generated, peak_memory, spelled
 from mein.errors import InputError, MeinError
 
 TEXTS = [f"The battery {i} died after {i % 7} weeks." for i in range(60)]

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from mein.bench import engines, scale
+from benchmarks import scale
+from benchmarks import scale as engines
 from tests.shell import mein
 
 
@@ -33,8 +34,8 @@ def test_engines_are_compared_turn_by_turn_and_split_into_fixed_and_growing(
 
 
 def test_a_step_that_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mein.bench.scale.make_small_run", lambda folder: None)
-    monkeypatch.setattr("mein.bench.scale.write_generated", lambda folder, documents: (folder).mkdir())
+    monkeypatch.setattr("benchmarks.scale.make_small_run", lambda folder: None)
+    monkeypatch.setattr("benchmarks.scale.write_generated", lambda folder, documents: (folder).mkdir())
     answer = mein("bench", "engines", "--documents", "1000")
     assert answer.code == 2
     assert "Error: `mein encode` failed with code 2: " in answer.err

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mein.bench.predict import LINEAR, bench_predict, linear_model
+from benchmarks.use import LINEAR, bench_predict, linear_model
 from mein.errors import InputError
-from mein.model import Model
+from mein.model.model import Model
 from tests.reviews import LABELS, NEW, RAW, TEXTS, tiny
 from tests.shell import mein, write_csv
 

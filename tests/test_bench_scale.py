@@ -5,7 +5,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from mein.bench import scale
+from benchmarks import scale
 
 
 def test_documents_are_generated_as_a_stream_and_always_the_same() -> None:

@@ -5,13 +5,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from mein.bench.experts import Sizes, bench_experts
-from mein.bench.imitate import bench_imitate
-from mein.bench.imitators import WINDOWS, bench_imitators, floor
-from mein.bench.pipeline import bench_pipeline
+from benchmarks.imitation import bench_imitate
+from benchmarks.networks import WINDOWS, Sizes, bench_experts, bench_imitators, floor
+from benchmarks.pipeline import bench_pipeline
 from mein.data.corpus import source_of_lists
 from mein.imitators.reference import ImitatorsConfig
-from mein.progress import Silence
+from mein.runtime.progress import Silence
 from tests import tiny
 
 CPU = torch.device("cpu")

@@ -13,12 +13,12 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from mein.cli_data import data
-from mein.data.benchmarks import BENCHMARKS, Row, find_benchmark, prepare
-from mein.data.benchmarks.benchmark import with_dev
-from mein.data.benchmarks.rcv1 import LEVEL_2, single_topic
 from mein.data.splits import dev_size
 from mein.errors import InputError
+from paper.__main__ import data
+from paper.datasets import BENCHMARKS, Row, find_benchmark, prepare
+from paper.datasets.benchmark import with_dev
+from paper.datasets.reuters import LEVEL_2, single_topic
 from tests.layouts import (
     REAL,
     imdb_folder,
@@ -297,7 +297,7 @@ def test_r52_from_json_lines_names_its_classes(tmp_path: Path) -> None:
 
 
 def test_labelled_text_beyond_all_measure_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mein.data.benchmarks.benchmark.MOST_HELD", 100)
+    monkeypatch.setattr("paper.datasets.benchmark.MOST_HELD", 100)
     sentence = "holds more than 100 bytes of text that is not raw: it is not read"
     refuses(lambda: rows("rotten", rotten_folder(tmp_path / "rotten")), sentence)
     refuses(lambda: rows("elec", elec_folder(tmp_path / "elec")), sentence)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.special import log_softmax
 
-from mein.evaluation.calibration import (
+from mein.evaluation.metrics import (
     MAX_TEMPERATURE,
     MIN_TEMPERATURE,
     apply_temperature,

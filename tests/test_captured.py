@@ -9,21 +9,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mein import ranks
-from mein.experts import captured
-from mein.experts.captured import Captures, Shape
+from mein.experts import gpu_lstm as captured
 from mein.experts.config import ExpertConfig
-from mein.experts.in_range import Forward, Run, read_in_range
+from mein.experts.gpu_lstm import Captures, Forward, Run, Shape, read_in_range
 from mein.experts.lstm import LSTMExpert
 from mein.experts.perturb import PerturbationConfig
+from mein.runtime import ranks
 from mein.text.batches import pad_words
 from mein.text.ragged import Ragged, ragged
-from mein.training import objectives, shapes, stages
-from mein.training.labelled import Labelled, Randomness
-from mein.training.loop import Outcome
-from mein.training.objectives import Objective, objective_loss
-from mein.training.shapes import frequent_widths, shapes_read
-from mein.training.standing import Stage
+from mein.training import objectives, stages
+from mein.training import stages as shapes
+from mein.training.loop import Outcome, Stage
+from mein.training.objectives import Labelled, Objective, Randomness, objective_loss
+from mein.training.stages import frequent_widths, shapes_read
 
 D, H, VOCABULARY = 8, 16, 50
 SHAPES = [(3, 32, True), (3, 64, True), (2, 32, False)]

@@ -9,10 +9,10 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from mein.data.corpus import Corpus, source_of_lists
-from mein.evaluation.table import EXPERT, MIXTURE
-from mein.loading import load_model
+from mein.evaluation.comparison import EXPERT, MIXTURE
+from mein.model.loading import load_model
 from mein.report.card import write_card
-from mein.training.folder import RunFolder
+from mein.runtime.run_folder import RunFolder
 from tests import tiny
 from tests.judged_runs import SCRIPT, fabricated
 

@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from mein.errors import RunError
-from mein.training.checkpoint import FORMAT_VERSION, load_facts, load_tensors, save_tensors
+from mein.runtime.tensors import FORMAT_VERSION, load_facts, load_tensors, save_tensors
 
 TENSORS = {
     "weights": torch.arange(6.0).reshape(2, 3) / 7,

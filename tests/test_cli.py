@@ -61,7 +61,7 @@ def test_the_version_and_no_words_at_all() -> None:
 
 
 def test_help_does_not_wait_for_torch() -> None:
-    code = "import sys; from mein.cli import main\ntry: main()\nfinally: print('torch' in sys.modules)"
+    code = "import sys; from mein.cli.main import main\ntry: main()\nfinally: print('torch' in sys.modules)"
     assert python(code, "train", "--help").out.endswith("False\n")
 
 
@@ -156,9 +156,9 @@ def test_without_a_test_file_dev_is_judged(tmp_path: Path, files: list[str]) -> 
 
 
 def test_demo_trains_on_the_embedded_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mein.shell.train.demo_corpus", lambda seed: demo_corpus(seed, 80, 120, 40))
+    monkeypatch.setattr("mein.cli.run_train.demo_corpus", lambda seed: demo_corpus(seed, 80, 120, 40))
     monkeypatch.setattr(
-        "mein.shell.train.load_config",
+        "mein.cli.run_train.load_config",
         lambda preset, overrides: load_config(preset, overrides=overrides | {"expert_training.epochs": 1}),
     )
     answer = mein("demo", "--out", tmp_path / "demo", "--seed", "3")
@@ -301,10 +301,10 @@ def test_bench_memory_measures_encoding_and_stage_2(monkeypatch: pytest.MonkeyPa
         return [{"documents": count, "peak_megabytes": 100.0 + i} for i, count in enumerate(counts)]
 
     monkeypatch.setattr(
-        "mein.shell.bench.bench_memory",
+        "benchmarks.commands.bench_memory",
         lambda counts, workers: {"encode": peaks(counts), "growth": {"encode": 1.01}},
     )
-    monkeypatch.setattr("mein.shell.bench.bench_imitation", peaks)
+    monkeypatch.setattr("benchmarks.commands.bench_imitation", peaks)
     answer = mein("bench", "memory", "--documents", "200000", "2000000")
     figures = json.loads(answer.out)
     assert [peak["documents"] for peak in figures["stage_2"]] == [200_000, 2_000_000]
@@ -313,7 +313,7 @@ def test_bench_memory_measures_encoding_and_stage_2(monkeypatch: pytest.MonkeyPa
 
 
 def test_stage_2_is_measured_in_a_process_of_its_own() -> None:
-    from mein.bench.imitation import bench_imitation
+    from benchmarks.imitation import bench_imitation
 
     (peak,) = bench_imitation([300])
     assert peak["documents"] == 300

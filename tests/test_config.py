@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from mein.config import Config, load_config, make_config, parse_overrides
-from mein.config_file import as_toml
+from mein.config import Config, as_toml, load_config, make_config, parse_overrides
 from mein.errors import ConfigError
-from mein.settings import Settings
+from mein.runtime.settings import Settings
 
 
 def put(path: Path, text: str) -> Path:

@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 import mein
-from mein.config import PRESETS, Config, load_config
-from mein.config_file import as_toml
-from mein.mixture import MixtureConfig
+from mein.config import PRESETS, Config, as_toml, load_config
+from mein.mixture.mixture import MixtureConfig
 
 FOLDER = Path(mein.__file__).parent / "configs"
 

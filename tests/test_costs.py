@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mein.bench.costs import costs_page
+from benchmarks.scale import costs_page
 from mein.errors import InputError
 
 

@@ -7,18 +7,18 @@ import numpy as np
 import pytest
 import torch
 
-from mein.evaluation.table import EXPERT, TFIDF
+from mein.evaluation.comparison import EXPERT, TFIDF
 from mein.experts.config import ExpertConfig
 from mein.experts.lstm import LSTMExpert
 from mein.imitators.reference import Imitators, ImitatorsConfig, average_windows
-from mein.loading import load_model
-from mein.mixture import Gates, MixtureConfig, mix, supervised_loss
-from mein.model import mixed_logits
-from mein.progress import Silence
+from mein.mixture.mixture import Gates, MixtureConfig, mix, supervised_loss
+from mein.model.loading import load_model
+from mein.model.model import mixed_logits
+from mein.runtime.progress import Silence
+from mein.runtime.run_folder import RunFolder
+from mein.runtime.tensors import load_tensors
 from mein.text.batches import pack_pieces
 from mein.text.ragged import ragged
-from mein.training.checkpoint import load_tensors
-from mein.training.folder import RunFolder
 from mein.training.loop import Runtime
 from mein.training.objectives import Objective
 from mein.training.stages import LabeledPart, SupervisedConfig, fine_tune, train_expert

@@ -15,9 +15,9 @@ import pytest
 import typer
 
 import mein.api
-from mein.cli import app
+from mein.cli.main import app
 from mein.config import Config, load_config
-from mein.settings import Settings
+from mein.runtime.settings import Settings
 from tests.tiny import SETTINGS, TEXTS
 
 ROOT = Path(__file__).parent.parent

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from mein.data.benchmarks import BENCHMARKS, find_benchmark
-from mein.data.benchmarks.downloaded import downloaded
-from mein.data.download import Download, fetch
+from mein.cli.console import open_console
 from mein.errors import InputError
-from mein.files import cache_folder
-from mein.shell.console import open_console
-from mein.shell.data import fetch_benchmark, prepare_benchmark
+from mein.runtime.files import cache_folder
+from paper.commands import fetch_benchmark, prepare_benchmark
+from paper.datasets import BENCHMARKS, find_benchmark
+from paper.datasets.benchmark import downloaded
+from paper.datasets.download import Download, fetch
 
 CONTENT = random.Random(0).randbytes(300_000)
 SHA = hashlib.sha256(CONTENT).hexdigest()

@@ -9,13 +9,8 @@ from torch import Tensor
 
 from mein.experts.config import ExpertConfig
 from mein.experts.lstm import LSTMExpert
-from mein.imitators.reference import (
-    Imitators,
-    ImitatorsConfig,
-    average_windows,
-    imitation_loss,
-)
-from mein.mixture import Gates, MixtureConfig, mix, supervised_loss
+from mein.imitators.reference import Imitators, ImitatorsConfig, average_windows, imitation_loss
+from mein.mixture.mixture import Gates, MixtureConfig, mix, supervised_loss
 from mein.text.batches import pack_pieces
 from mein.text.ragged import Ragged
 

@@ -412,7 +412,7 @@ def test_what_the_system_refuses_is_one_sentence_too(
     def denied(*_: object, **__: object) -> None:
         raise PermissionError(errno.EACCES, "Permission denied", "secret.txt")
 
-    monkeypatch.setattr("mein.shell.train.run_training", denied)
+    monkeypatch.setattr("mein.cli.run_train.run_training", denied)
     sentence = r"secret\.txt cannot be read or written \(Permission denied\): check it, or see --debug\."
     refuses(sentence, "train", *files, "--out", tmp_path / "run")
 
@@ -429,7 +429,7 @@ def test_a_misspelled_option_or_command(tmp_path: Path) -> None:
 
 def test_ctrl_c_says_how_to_go_on(tmp_path: Path, files: list[str]) -> None:
     """A real signal, in the middle of a training."""
-    code = "from mein.cli import main; main()"
+    code = "from mein.cli.main import main; main()"
     words = [
         "train",
         *map(str, files),

@@ -21,9 +21,15 @@ import torch
 from mein import __version__
 from mein.config import load_config, parse_overrides
 from mein.errors import ConfigError, InputError, RunError
-from mein.evaluation.table import CLOSED_GATES, EXPERT, MIXTURE, RANDOM_VECTORS
-from mein.experiments import cells, tables
-from mein.experiments.cells import (
+from mein.evaluation.comparison import CLOSED_GATES, EXPERT, MIXTURE, RANDOM_VECTORS
+from mein.mixture.lexicon import LEXICON, LEXICON_OF_TRAIN
+from mein.model.loading import load_model, load_variant, read_config
+from mein.runtime.progress import Silence
+from mein.runtime.run_folder import RunFolder
+from mein.runtime.tensors import load_tensors
+from mein.store.store import Store
+from paper import cells, tables
+from paper.cells import (
     CHOSEN,
     CHOSEN_OF_STUDENTS,
     CHOSEN_ON,
@@ -32,26 +38,16 @@ from mein.experiments.cells import (
     MAIN_RUN,
     OURS,
     OWNED,
+    RESULTS,
     TEACHERS,
     VARIANTS,
     Cell,
 )
-from mein.experiments.column import run_column
-from mein.experiments.experiment import Experiment
-from mein.experiments.figures import more_data_figure, windows_figure
-from mein.experiments.lines import append_lines, cell_of, correct_of, line_of, missing, read_lines
-from mein.experiments.published import RESULTS
-from mein.experiments.record import command, commit
-from mein.experiments.seconds import seconds_of
-from mein.experiments.shared import cells_that_fit, encoded_text
-from mein.experiments.speed import speed_table
-from mein.lexicon import LEXICON, LEXICON_OF_TRAIN
-from mein.loading import load_model, load_variant, read_config
-from mein.progress import Silence
-from mein.shell.reproduce import Request, reproduce, write_pages
-from mein.text.store import Store
-from mein.training.checkpoint import load_tensors
-from mein.training.folder import RunFolder
+from paper.column import cells_that_fit, command, commit, encoded_text, run_column
+from paper.experiment import Experiment
+from paper.lines import append_lines, cell_of, correct_of, line_of, missing, read_lines, seconds_of
+from paper.run import Request, reproduce, write_pages
+from paper.tables import more_data_figure, speed_table, windows_figure
 from tests import hub_models, tiny
 from tests.shell import refuses
 
@@ -185,7 +181,7 @@ def test_each_variant_is_told_of_its_own_system(
     systems = (EXPERT, CLOSED_GATES, RANDOM_VECTORS, MIXTURE)
     count = len(tiny.TEXTS.test_texts)
     told = {system: np.arange(count) != at for at, system in enumerate(systems)}
-    monkeypatch.setattr("mein.experiments.record.read_correct", lambda folder: told)
+    monkeypatch.setattr("paper.column.read_correct", lambda folder: told)
     again = replace(experiment, results=tmp_path)
     run_column(again, [Cell("toy", "lm-lstm", variant, 0) for variant in VARIANTS])
     found = {line["variant"]: systems[int((~correct_of(line)).argmax())] for line in read_lines(tmp_path)}
@@ -438,7 +434,7 @@ def test_a_gpu_that_is_full_fails_one_run_after_another(
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1 GiB.")
 
     put_data(tmp_path / "data/toy")
-    monkeypatch.setattr("mein.experiments.column.train_and_judge", fail)
+    monkeypatch.setattr("paper.column.train_and_judge", fail)
     with pytest.raises(RunError, match=r"3 of 3 runs failed, the first so: The GPU's memory is full \(CUDA"):
         reproduce(request(elsewhere(tmp_path)), jobs=1)
 

@@ -17,17 +17,17 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from mein import MeinClassifier
 from mein.config import load_config
+from mein.data.columns import ColumnsConfig
 from mein.data.corpus import Corpus, corpus_of_files, source_of_lists
-from mein.data.readers import ColumnsConfig
 from mein.errors import ConfigError, RunError
-from mein.evaluation.table import CLOSED_GATES, EXPERT, IMITATORS_ALONE, MIXTURE, RANDOM_VECTORS, TFIDF
-from mein.judge import train_and_judge
-from mein.loading import load_model, read_config
-from mein.pretrain import pretrain
-from mein.progress import Silence
+from mein.evaluation.comparison import CLOSED_GATES, EXPERT, IMITATORS_ALONE, MIXTURE, RANDOM_VECTORS, TFIDF
+from mein.model.loading import load_model, read_config
+from mein.run.evaluate import train_and_judge
+from mein.run.pretrain import pretrain
+from mein.runtime.progress import Silence
+from mein.runtime.run_folder import RunFolder
+from mein.runtime.tensors import load_tensors
 from mein.text.words import Words
-from mein.training.checkpoint import load_tensors
-from mein.training.folder import RunFolder
 from tests import hub_models, tiny
 from tests.dying import ALWAYS, NEVER, Death, Dying, assert_same_folder
 from tests.shell import TINY, mein, refuses, write_corpus, write_csv

@@ -15,10 +15,10 @@ from mein import MeinClassifier
 from mein.data.demo import demo_corpus
 from mein.errors import InputError
 from mein.explain import Explanation, as_page, explain
-from mein.explain.layout import laid_out
-from mein.explain.shares import strongest
-from mein.labeller import Labeller
-from mein.model import Model
+from mein.explain.attribution import strongest
+from mein.explain.page import laid_out
+from mein.model.model import Model
+from mein.predict.predict import Labeller
 from mein.text.words import tokenize
 from tests.reviews import LABELS, NEW, RAW, TEXTS, THREE_LABELS, THREE_TEXTS, tiny
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from mein.hub.leaving import TEMPORARY
 from mein.hub.library import transformers_quietly
-from mein.loading import load_variant, read_config
-from mein.training.checkpoint import load_tensors
-from mein.training.folder import RunFolder
+from mein.hub.masked import TEMPORARY
+from mein.model.loading import load_variant, read_config
+from mein.runtime.run_folder import RunFolder
+from mein.runtime.tensors import load_tensors
 from tests import hub_models, tiny
 from tests.shell import mein, refuses
 

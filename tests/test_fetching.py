@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from mein.training import fetching
-from mein.training.fetching import MOST_KEPT, SideStream, fetched
+from mein.training import imitation_batches as fetching
+from mein.training.imitation_batches import MOST_KEPT, SideStream, fetched
 
 
 class Event:

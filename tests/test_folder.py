@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from mein.errors import RunError
-from mein.files import atomic_path, is_temporary
-from mein.loading import load_model
-from mein.report.reading import read_finished
-from mein.training.folder import RunFolder
+from mein.model.loading import load_model
+from mein.report.record import read_finished
+from mein.runtime.files import atomic_path, is_temporary
+from mein.runtime.run_folder import RunFolder
 
 IDENTITY: dict[str, Any] = {"config": {"seed": 1, "windows": (1, 2)}, "data": {"labeled": "a.csv"}}
 

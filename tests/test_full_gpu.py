@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-import mein.inference as inference
+import mein.mixture.inference as inference
 from mein.experts.lstm import LSTMExpert
 from mein.imitators.projected import Tabulated
-from mein.inference import Evidence, expert_logits, imitator_alpha
+from mein.mixture.inference import Evidence, expert_logits, imitator_alpha
 from mein.text.batches import LEAST_BATCH_TOKENS
 from mein.text.ragged import ragged
 from tests.shell import Answer, mein
@@ -149,5 +149,5 @@ def mein_failing(problem: RuntimeError, monkeypatch: pytest.MonkeyPatch) -> Answ
     def fail(*_: object) -> None:
         raise problem
 
-    monkeypatch.setattr("mein.shell.train.run_demo", fail)
+    monkeypatch.setattr("mein.cli.run_train.run_demo", fail)
     return mein("demo")

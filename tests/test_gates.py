@@ -7,16 +7,16 @@ import pytest
 import torch
 from scipy.special import log_softmax
 
-from mein import run, workspace
-from mein.evaluation.calibration import apply_temperature, fit_temperature
-from mein.evaluation.metrics import evaluate
-from mein.evaluation.table import EXPERT, MIXTURE
-from mein.judge import log_probs_of_all, train_and_judge
-from mein.labeled import read_labeled
-from mein.mixture import Gates, MixtureConfig
-from mein.progress import Silence
-from mein.training.folder import RunFolder
-from mein.training.gates import FAINTEST, _loudness, fit_gates, held_back, is_worse, open_gates
+from mein.evaluation.comparison import EXPERT, MIXTURE
+from mein.evaluation.metrics import apply_temperature, evaluate, fit_temperature
+from mein.mixture.gates import FAINTEST, _loudness, fit_gates, held_back, is_worse, open_gates
+from mein.mixture.mixture import Gates, MixtureConfig
+from mein.run import algorithm as run
+from mein.run import state as workspace
+from mein.run.evaluate import log_probs_of_all, train_and_judge
+from mein.run.prepare import read_labeled
+from mein.runtime.progress import Silence
+from mein.runtime.run_folder import RunFolder
 from tests import tiny
 
 

@@ -7,11 +7,10 @@ import torch
 from mein.experts.config import ExpertConfig
 from mein.experts.lstm import LSTMExpert
 from mein.experts.perturb import PerturbationConfig, scaled, virtual_push
-from mein.inference import expert_logits
+from mein.mixture.inference import expert_logits
 from mein.text.batches import pad_words
 from mein.text.ragged import Ragged, ragged
-from mein.training.labelled import Labelled, Randomness
-from mein.training.objectives import Objective, objective_loss
+from mein.training.objectives import Labelled, Objective, Randomness, objective_loss
 
 pytestmark = [
     pytest.mark.gpu,

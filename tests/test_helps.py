@@ -7,9 +7,9 @@ import pytest
 
 from mein.config import load_config
 from mein.data.corpus import Corpus, source_of_lists
-from mein.evaluation.table import Row
-from mein.judge import train_and_judge
-from mein.progress import Silence
+from mein.evaluation.comparison import Row
+from mein.run.evaluate import train_and_judge
+from mein.runtime.progress import Silence
 
 LABELED, RAW, TEST, OPINIONS, FILLERS = 160, 3_000, 300, 40, 40
 SETTINGS = {

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 
 from mein.errors import ConfigError, MissingExtra, RunError
 from mein.hub import FrozenFeatures, HubTokenizer, fetch, load_transformer
+from mein.hub.fetch import pooling_of
 from mein.hub.library import transformers_quietly
 from mein.hub.networks import as_expert
-from mein.hub.source import pooling_of
 from tests.hub_models import build
 
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mein.experts.in_range import power_of_two, read_in_range
+from mein.experts.gpu_lstm import power_of_two, read_in_range
 from mein.experts.language_model import LanguageModel
-from mein.training.segments import mean_loss
+from mein.training.language_model import mean_loss
 
 DOCUMENTS, WORDS, D, H = 3, 12, 8, 16
 

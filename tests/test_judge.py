@@ -9,9 +9,7 @@ import pytest
 from scipy.special import softmax
 
 from mein.data.corpus import source_of_lists
-from mein.evaluation.calibration import fit_temperature
-from mein.evaluation.metrics import evaluate
-from mein.evaluation.table import (
+from mein.evaluation.comparison import (
     CLOSED_GATES,
     EXPERT,
     IMITATORS_ALONE,
@@ -21,13 +19,14 @@ from mein.evaluation.table import (
     Row,
     headline,
 )
-from mein.inference import choose_device
-from mein.judge import read_correct, sentence
-from mein.labeled import read_labeled
-from mein.loading import load_model, load_variant
-from mein.model import mixed_logits
-from mein.training.folder import RunFolder
-from mein.training.gates import fit_gates
+from mein.evaluation.metrics import evaluate, fit_temperature
+from mein.mixture.gates import fit_gates
+from mein.mixture.inference import choose_device
+from mein.model.loading import load_model, load_variant
+from mein.model.model import mixed_logits
+from mein.run.evaluate import read_correct, sentence
+from mein.run.prepare import read_labeled
+from mein.runtime.run_folder import RunFolder
 from tests import tiny
 
 TEXTS = [*tiny.TEXTS.test_texts, "", "...", "   "]  # the last say nothing, or nothing but a sign

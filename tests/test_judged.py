@@ -6,20 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from mein.evaluation.table import EXPERT, MIXTURE
-from mein.inference import imitator_alpha
-from mein.judged import (
-    FRAGMENTS,
-    changed,
-    influence,
-    telling_fragments,
-    write_judged,
-)
-from mein.loading import load_model, read_config
-from mein.text.marks import excerpt
+from mein.evaluation.comparison import EXPERT, MIXTURE
+from mein.explain.attribution import Voices, load_voices, piece_scores
+from mein.explain.highlights import FRAGMENTS, changed, influence, telling_fragments, write_judged
+from mein.explain.page import excerpt
+from mein.mixture.inference import imitator_alpha
+from mein.model.loading import load_model, read_config
+from mein.runtime.run_folder import RunFolder
 from mein.text.ragged import ragged
-from mein.training.folder import RunFolder
-from mein.voices import Voices, load_voices, piece_scores
 from tests import tiny
 
 TEXTS = tiny.TEXTS.test_texts

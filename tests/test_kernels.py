@@ -16,7 +16,7 @@ from torch import Tensor
 
 from mein.imitators import projected
 from mein.imitators.reference import Imitators, imitation_loss
-from mein.imitators.stream import read_stream
+from mein.imitators.windows import read_stream
 from tests.test_projected import build, differentiate, error, pack, said, worst_of
 
 if not torch.cuda.is_available():

@@ -5,9 +5,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mein.data import known
-from mein.data.known import KnownTexts
-from mein.data.splits import fingerprints, text_key
+from mein.data import splits as known
+from mein.data.splits import KnownTexts, fingerprints, text_key
 
 TEXT = st.text(st.sampled_from("aAbB_1 .,+$~^\n-éßſK…ü😀\ufe0f\0\ud800"), max_size=6) | st.text(max_size=6)
 

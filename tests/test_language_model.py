@@ -14,25 +14,24 @@ from torch import Generator, Tensor, nn
 
 from mein.errors import InputError
 from mein.experts.config import ExpertConfig
-from mein.experts.elmo import ElmoFeatures, reversal
 from mein.experts.embedding import WordEmbedding, drop_out
-from mein.experts.language_model import LanguageModel, softmax_over, word_losses
+from mein.experts.language_model import ElmoFeatures, LanguageModel, reversal, softmax_over, word_losses
 from mein.experts.lstm import LSTMExpert
-from mein.pretrain import Rows
-from mein.progress import Silence
+from mein.run.pretrain import Rows
+from mein.runtime.progress import Silence
+from mein.runtime.run_folder import RunFolder
 from mein.text.ragged import Ragged, ragged
-from mein.training.fetching import fetched
-from mein.training.folder import RunFolder
-from mein.training.loop import Runtime
-from mein.training.pretraining import (
+from mein.training.imitation_batches import fetched
+from mein.training.language_model import (
     STAGE,
     Blocks,
     PretrainingConfig,
     perplexity,
+    segment_losses,
     side_by_side,
     train_language_model,
 )
-from mein.training.segments import segment_losses
+from mein.training.loop import Runtime
 
 CPU = torch.device("cpu")
 VOCABULARY, D, H = 9, 4, 5

@@ -11,8 +11,8 @@ from torch import Generator, Tensor, nn
 
 from mein.experts.base import Expert
 from mein.experts.lstm import LSTMExpert
-from mein.inference import LastWord, expert_logits
-from mein.progress import SILENCE
+from mein.mixture.inference import LastWord, expert_logits
+from mein.runtime.progress import SILENCE
 from mein.text.ragged import ragged
 from tests import tiny
 

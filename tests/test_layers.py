@@ -10,15 +10,15 @@ import torch
 from safetensors.torch import load_file
 from torch.nn import functional
 
-from mein.adapt import adapt
 from mein.config import load_config
 from mein.data.corpus import source_of_lists
 from mein.errors import ConfigError
 from mein.experts.transformer import TransformerExpert
 from mein.hub import FrozenFeatures, HubTokenizer, fetch, fetch_masked, load_transformer
 from mein.hub.library import transformers_quietly
-from mein.progress import Silence
-from mein.training.checkpoint import load_tensors
+from mein.run.pretrain import adapt
+from mein.runtime.progress import Silence
+from mein.runtime.tensors import load_tensors
 from tests import tiny
 from tests.hub_models import DECODERS, KINDS, LLAMA_SIZES, SIZES, SIZES_OF, build
 

@@ -13,36 +13,29 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import normalize
 
-from mein import lexicon as module
+from mein.cli.run_train import _weights_line
 from mein.errors import RunError
-from mein.evaluation.table import CLOSED_GATES, EXPERT, MIXTURE, headline
+from mein.evaluation.comparison import CLOSED_GATES, EXPERT, MIXTURE, headline
 from mein.explain import explain
-from mein.explain.layout import sum_of_parts
-from mein.judge import log_probs_of_all, train_and_judge
-from mein.lexicon import (
-    LEXICON,
-    LEXICON_OF_TRAIN,
-    codes_of,
-    how_telling,
-    learn_lexicon,
-    load_lexicon,
-)
-from mein.loading import load_model, load_variant, read_config
-from mein.predict_parts import fingerprint
-from mein.progress import Silence
+from mein.explain.page import sum_of_parts
+from mein.mixture import lexicon as module
+from mein.mixture.lexicon import LEXICON, LEXICON_OF_TRAIN, codes_of, how_telling, learn_lexicon, load_lexicon
+from mein.model.loading import load_model, load_variant, read_config
+from mein.predict.resume import fingerprint
 from mein.report.card import card
-from mein.report.headline import verdict
+from mein.report.charts import signed
 from mein.report.page import page
-from mein.report.reading import read_finished
-from mein.report.words import signed
-from mein.run import learned_imitators, prepared_run
-from mein.serve.marks import explained
+from mein.report.record import read_finished
+from mein.report.sections import verdict
+from mein.run.algorithm import learned_imitators, prepared_run
+from mein.run.evaluate import log_probs_of_all, train_and_judge
+from mein.run.state import evidence, evidence_on
+from mein.runtime.progress import Silence
+from mein.runtime.run_folder import RunFolder
+from mein.runtime.tensors import load_tensors, save_tensors
+from mein.serve.schema import explained
 from mein.sharing import save_pretrained
-from mein.shell.train import _weights_line
 from mein.text.ragged import Ragged, concatenate, ragged
-from mein.training.checkpoint import load_tensors, save_tensors
-from mein.training.folder import RunFolder
-from mein.workspace import evidence, evidence_on
 from tests import tiny
 
 V = 12

@@ -11,10 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from mein.errors import RunError
-from mein.progress import Silence
-from mein.training.folder import RunFolder
-from mein.training.loop import OptimizationConfig, Outcome, Runtime, learning_rate, train
-from mein.training.standing import Stage, Standing
+from mein.runtime.progress import Silence
+from mein.runtime.run_folder import RunFolder
+from mein.training.loop import OptimizationConfig, Outcome, Runtime, Stage, Standing, learning_rate, train
 
 X = [[1.0, 2.0], [0.5, -1.0], [-2.0, 0.3], [0.1, 0.7], [1.5, 1.1]]
 Y = [3.0, -1.0, 0.5, 2.0, -0.7]

@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Generator, nn
 
-from mein import ranks
-from mein.experts.masked import MaskedModel
+from mein.experts.transformer import MaskedModel
 from mein.hub import HubTokenizer, Vocabulary, fetch_masked, load_masked
 from mein.hub.library import transformers_quietly
 from mein.hub.networks import load_masked_network
+from mein.runtime import ranks
 from mein.text.ragged import Ragged, ragged
 from mein.training.masked import (
     NOT_ASKED,

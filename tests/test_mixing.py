@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
+from mein.store.store import Store
 from mein.text.ragged import Ragged, concatenate, ragged
-from mein.text.store import Store
-from mein.training import mixing
-from mein.training.mixing import MixedShards
+from mein.training import imitation_batches as mixing
+from mein.training.imitation_batches import MixedShards
 
 CPU = torch.device("cpu")
 SHARDS = [4, 0, 7, 1, 5, 3]  # documents in each, of 2 pieces on the mean: 8 bytes, and 16 for where and what

@@ -15,20 +15,25 @@ from mein.experts.base import Expert
 from mein.experts.config import ExpertConfig
 from mein.experts.lstm import LSTMExpert
 from mein.experts.perturb import PerturbationConfig
-from mein.experts.soft_labels import TeacherExpert
-from mein.mixture import Gates, MixtureConfig
-from mein.progress import Silence
-from mein.seeds import derive_seed
+from mein.experts.transformer import TeacherExpert
+from mein.mixture.mixture import Gates, MixtureConfig
+from mein.runtime.progress import Silence
+from mein.runtime.run_folder import RunFolder
+from mein.runtime.seeds import derive_seed
+from mein.store.store import Store
 from mein.text.batches import WordBatch, pad_words
 from mein.text.ragged import Ragged, ragged
-from mein.text.store import Store
-from mein.training.draws import UnlabeledBatches
-from mein.training.folder import RunFolder
-from mein.training.labelled import Labelled, Randomness
-from mein.training.loop import OptimizationConfig, Runtime, train
-from mein.training.neighbors import neighbors_of_epochs, room_for_neighbors
-from mein.training.objectives import Objective, objective_loss, push_norm
-from mein.training.standing import Stage
+from mein.training.loop import OptimizationConfig, Runtime, Stage, train
+from mein.training.objectives import (
+    Labelled,
+    Objective,
+    Randomness,
+    UnlabeledBatches,
+    neighbors_of_epochs,
+    objective_loss,
+    push_norm,
+    room_for_neighbors,
+)
 
 CPU = torch.device("cpu")
 VOCABULARY, CLASSES, D, DROPOUT = 12, 3, 4, 0.4

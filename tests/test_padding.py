@@ -10,8 +10,8 @@ from torch import Tensor
 from mein.experts.config import ExpertConfig
 from mein.experts.lstm import LSTMExpert
 from mein.imitators.reference import Imitators, ImitatorsConfig, average_windows, imitation_loss
-from mein.inference import expert_logits, imitator_alpha
-from mein.mixture import mix, supervised_loss
+from mein.mixture.inference import expert_logits, imitator_alpha
+from mein.mixture.mixture import mix, supervised_loss
 from mein.text.batches import pack_pieces, pad_words
 from mein.text.ragged import ragged
 
@@ -114,7 +114,7 @@ def test_batches_of_any_size_give_the_same_logits_and_alpha(
     texts = [draw.integers(1, VOCABULARY, draw.integers(0, 15)).tolist() for _ in range(30)]
     expert, imitators = expert_of(torch.float32), imitators_of(torch.float32)
     words, pieces = ragged([[*text, 1] for text in texts]), ragged(texts)
-    monkeypatch.setattr("mein.inference.BATCH_TOKENS", tokens)
+    monkeypatch.setattr("mein.mixture.inference.BATCH_TOKENS", tokens)
     z, alpha = expert_logits(expert, words), imitator_alpha(imitators, pieces, CLASSES)
     with torch.no_grad():
         for row, text in enumerate(texts):

@@ -22,8 +22,7 @@ from mein.experts.perturb import (
 )
 from mein.text.batches import WordBatch, pad_words
 from mein.text.ragged import ragged
-from mein.training.labelled import Labelled, Randomness
-from mein.training.objectives import Objective, objective_loss, push_norm
+from mein.training.objectives import Labelled, Objective, Randomness, objective_loss, push_norm
 
 WORDS, CLASSES, D = 30, 3, 6
 DOCUMENTS = [[7, 3, 9, 4, 1], [5, 1], [8, 8, 2, 1], [12, 6, 3, 20, 11, 9, 1]]

@@ -17,8 +17,8 @@ from mein.data import tables
 from mein.data.readers import read_tables
 from mein.errors import InputError
 from mein.explain import explain
-from mein.model import Model
-from mein.predict import Wanted, chunks, predict_file
+from mein.model.model import Model
+from mein.predict.predict import Wanted, chunks, predict_file
 from tests.reviews import LABELS, NEW, RAW, TEXTS, tiny
 from tests.shell import Answer, mein, refuses
 

@@ -16,15 +16,14 @@ import torch
 
 from mein.data import tables
 from mein.errors import InputError, RunError
-from mein.labeller import Labeller
-from mein.loading import load_model
-from mein.model import Model
-from mein.predict import Wanted, predict_file
-from mein.predict_parts import fingerprint
+from mein.model.loading import load_model
+from mein.model.model import Model
+from mein.predict.predict import Labeller, Wanted, predict_file
+from mein.predict.resume import fingerprint
 from tests.reviews import LABELS, NEW, RAW, TEXTS, tiny
 
 WANTED = Wanted(all_probabilities=True, fragments=2, abstain_below=0.6)
-SIZES = {"mein.predict.CHUNK_ROWS": 12, "mein.data.tables.CHUNK_ROWS": 5}
+SIZES = {"mein.predict.predict.CHUNK_ROWS": 12, "mein.data.tables.CHUNK_ROWS": 5}
 CHUNKS_OF_ALL = 3  # 40 documents in batches of 5, at least 12 in a chunk: 15, 15, 10
 EVENTS = ("open", "os.rename", "os.remove", "os.rmdir", "os.mkdir")
 
@@ -58,7 +57,7 @@ class Doomed:
 def live(run: Path, folder: Path, ending: str, at: int | None) -> None:
     """Label until the end or death: what the child does."""
     torch.set_num_threads(1)
-    tables.CHUNK_ROWS, sys.modules["mein.predict"].CHUNK_ROWS = 5, 12  # type: ignore[attr-defined]
+    tables.CHUNK_ROWS, sys.modules["mein.predict.predict"].CHUNK_ROWS = 5, 12  # type: ignore[attr-defined]
     model, doomed = load_model(run, "cpu"), Doomed(folder, at)
     sys.addaudithook(doomed)
     predict_file(model, str(folder / "in.csv"), folder / f"out{ending}", WANTED, doomed, resume=True)

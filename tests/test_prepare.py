@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mein.artefacts import load_encoder
 from mein.data.corpus import Corpus, source_of_lists
 from mein.errors import InputError, RunError
-from mein.labeled import read_labeled
-from mein.prepare import held_out_rows, prepare, remarks
-from mein.progress import Silence
-from mein.text.store import Store
-from mein.training.folder import RunFolder
+from mein.model.artefacts import load_encoder
+from mein.run.prepare import held_out_rows, prepare, read_labeled, remarks
+from mein.runtime.progress import Silence
+from mein.runtime.run_folder import RunFolder
+from mein.store.store import Store
 from tests import tiny
 
 LABELED = [f"plain text number{i} of the {'good' if i % 3 else 'bad'} sort" for i in range(40)]

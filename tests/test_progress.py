@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from mein.judge import train_and_judge
-from mein.progress import Pace, Silence, Terminal, as_clock
+from mein.run.evaluate import train_and_judge
+from mein.runtime.progress import Pace, Silence, Terminal, as_clock
 from tests import tiny
 from tests.recording import Recording
 
@@ -18,7 +18,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0
-        monkeypatch.setattr("mein.progress.time.monotonic", lambda: self.now)
+        monkeypatch.setattr("mein.runtime.progress.time.monotonic", lambda: self.now)
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_time_left_is_a_clock() -> None:
 def test_labelling_tells_of_every_batch_not_of_whole_shards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mein.inference.BATCH_TOKENS", 200)
+    monkeypatch.setattr("mein.mixture.inference.BATCH_TOKENS", 200)
     told = Recording()
     train_and_judge(tiny.config(), tiny.corpus(), tmp_path / "run", told, controls=())
     raw, labelled = 120, 60  # in three shards: the raw text, what is held out of it, and train

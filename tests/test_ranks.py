@@ -14,13 +14,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mein.bench.ranks import bench_ranks
+from benchmarks.scale import bench_ranks
 from mein.experts.embedding import PartGenerator, drawn_like
 from mein.imitators.projected import projected_log_probs
 from mein.imitators.reference import Imitators, ImitatorsConfig
-from mein.training.checkpoint import load_tensors
-from mein.training.folder import RunFolder
-from mein.training.shares import share_of, window_groups
+from mein.runtime.run_folder import RunFolder
+from mein.runtime.tensors import load_tensors
+from mein.training.parallel import share_of, window_groups
 from tests.killing import STEPS, step_of
 from tests.rank_runs import KINDS, train_all
 

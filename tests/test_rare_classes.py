@@ -8,12 +8,12 @@ import pytest
 
 from mein.data.corpus import Corpus, source_of_lists
 from mein.errors import InputError
-from mein.experiments.cells import VARIANTS, Cell
-from mein.experiments.column import run_column
-from mein.experiments.experiment import Experiment
-from mein.experiments.lines import correct_of, read_lines
-from mein.labeled import read_labeled
-from mein.progress import Silence
+from mein.run.prepare import read_labeled
+from mein.runtime.progress import Silence
+from paper.cells import VARIANTS, Cell
+from paper.column import run_column
+from paper.experiment import Experiment
+from paper.lines import correct_of, read_lines
 from tests import tiny
 
 TEXTS, LABELS = tiny.TEXTS.labeled_texts, [str(label) for label in tiny.TEXTS.labeled_labels]

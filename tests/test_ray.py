@@ -10,8 +10,9 @@ from unittest.mock import patch
 
 import pytest
 
-from mein import steps
-from mein.engines import ray_encode, ray_label
+from mein.engines import steps as ray_encode
+from mein.engines import steps as ray_label
+from mein.run import steps
 from tests import tiny
 from tests.ray_clusters import encode_slowly, kill_worker, label_slowly, meanwhile, small_cluster
 from tests.shell import mein, refuses

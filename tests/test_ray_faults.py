@@ -16,10 +16,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from mein import steps
-from mein.engines import ray_encode, ray_label
-from mein.experiments.cells import OWNED
-from mein.training.checkpoint import load_tensors
+from mein.engines import steps as ray_encode
+from mein.engines import steps as ray_label
+from mein.run import steps
+from mein.runtime.tensors import load_tensors
+from paper.cells import OWNED
 from tests.ray_clusters import encode_slowly, kill_node, kill_worker, label_slowly, meanwhile, small_cluster
 from tests.shell import ROOT, mein
 from tests.stepping import LEFT, content, make_stores, probabilities
@@ -124,10 +125,10 @@ def test_a_loss_changes_nothing(
 def test_a_command_that_was_killed_goes_on(home: Path, cluster: Any, tmp_path: Path, step: str) -> None:
     out, deaths = tmp_path / "out", 0
     code = (
-        f"import mein.steps as s; s.SHARD_DOCUMENTS = {SHARD}\n"
-        "import mein.engines.ray_encode as e, mein.engines.ray_label as l, tests.ray_clusters as t\n"
+        f"import mein.run.steps as s; s.SHARD_DOCUMENTS = {SHARD}\n"
+        "import mein.engines.steps as e, mein.engines.steps as l, tests.ray_clusters as t\n"
         "e.encode_shard, l.label_shard = t.encode_slowly, t.label_slowly\n"
-        "from mein.cli import main; main()"
+        "from mein.cli.main import main; main()"
     )
     for seed in range(2):
         words = [*command(home, out, step), "--engine", "ray", "--address", cluster.address]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mein.engines.ray_window import work_on_ray
+from mein.engines.cluster import work_on_ray
 from mein.errors import RunError
 from tests.ray_clusters import small_cluster
 

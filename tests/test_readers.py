@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mein.data.columns import find_label_column, find_text_column
+from mein.data.columns import ColumnsConfig, find_label_column, find_text_column
 from mein.data.corpus import corpus_of_files
-from mein.data.readers import ColumnsConfig, read_documents, read_tables
+from mein.data.readers import read_documents, read_tables
 from mein.errors import InputError
 from tests.reading import PACK, put, read, refuses
 

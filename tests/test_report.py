@@ -11,19 +11,17 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from mein.cli.run_use import report_runs
 from mein.data.corpus import Corpus, source_of_lists
 from mein.errors import RunError
-from mein.evaluation.table import EXPERT, MIXTURE, TFIDF
-from mein.provenance import provenance
-from mein.report.confusion import confusion
-from mein.report.documents import parts_of
+from mein.evaluation.comparison import EXPERT, MIXTURE, TFIDF
+from mein.report.charts import number, ticks
+from mein.report.details import confusion, parts_of
 from mein.report.page import page, write_report
-from mein.report.reading import read_finished
+from mein.report.record import read_finished
 from mein.report.sections import _rate
-from mein.report.svg import ticks
-from mein.report.words import number
-from mein.shell.report import report_runs
-from mein.training.folder import RunFolder
+from mein.runtime.provenance import provenance
+from mein.runtime.run_folder import RunFolder
 from tests import tiny
 from tests.judged_runs import SCRIPT, fabricated
 

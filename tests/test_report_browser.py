@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, sync_playwright
 
 from mein.data.corpus import Corpus, source_of_lists
 from mein.explain import as_page, explain
-from mein.loading import load_model
+from mein.model.loading import load_model
 from mein.report.page import write_report
 from tests import tiny
 from tests.tiny import TEXTS

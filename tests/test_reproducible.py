@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from mein.loading import load_model
-from mein.training.checkpoint import load_tensors
+from mein.model.loading import load_model
+from mein.runtime.tensors import load_tensors
 from tests import tiny
 
 NETWORKS = ("expert", "imitators", "closed", "random", "mixture")

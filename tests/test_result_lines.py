@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from mein.errors import InputError, RunError
-from mein.experiments.cells import Cell
-from mein.experiments.lines import Line, append_lines, cell_of, correct_of, line_of, read_lines
+from paper.cells import Cell
+from paper.lines import Line, append_lines, cell_of, correct_of, line_of, read_lines
 
 FIGURES = {"dev_error": 1.0, "test_error": 50.0, "seconds": 2.0, "shared_seconds": None}
 WORDS = {"settings": "d", "command": "mein \u2028", "commit": "c", "hardware": "h"}

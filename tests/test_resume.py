@@ -14,10 +14,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from mein.config_file import as_toml
+from mein.config import as_toml
 from mein.data.writers import open_writer
 from mein.errors import RunError
-from mein.training.checkpoint import load_tensors, save_tensors
+from mein.runtime.tensors import load_tensors, save_tensors
 from tests import killing, tiny
 from tests.killing import STEPS, Death, live_and_die, step_of
 
@@ -151,7 +151,7 @@ def test_the_command_line_survives_a_kill(tmp_path: Path, unbroken: Path) -> Non
         "unlabeled": ([*tiny.TEXTS.unlabeled_texts, *tiny.TEXTS.test_texts[:3]], None),
         "test": (tiny.TEXTS.test_texts, tiny.TEXTS.test_labels),
     }
-    command = [sys.executable, "-c", "from mein.cli import main; main()", "train", "--out", str(path)]
+    command = [sys.executable, "-c", "from mein.cli.main import main; main()", "train", "--out", str(path)]
     command += ["--config", str(tmp_path / "tiny.toml"), "--set", "runtime.checkpoint_seconds=0"]
     for part, (texts, labels) in parts.items():
         columns = {"text": texts} if labels is None else {"text": texts, "label": labels}

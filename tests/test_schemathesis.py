@@ -11,9 +11,9 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis.checks import CHECKS, load_all_checks
 
-from mein.loading import load_model
+from mein.model.loading import load_model
 from mein.serve.app import make_app
-from mein.serve.settings import ServeSettings
+from mein.serve.schema import ServeSettings
 from tests import tiny
 
 LIMITS = ServeSettings(texts=5, text_characters=200)

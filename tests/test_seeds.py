@@ -5,7 +5,7 @@ import sys
 
 import numpy as np
 
-from mein.seeds import derive_seed, numpy_generator
+from mein.runtime.seeds import derive_seed, numpy_generator
 
 
 def test_derived_seeds_are_pinned() -> None:
@@ -15,7 +15,7 @@ def test_derived_seeds_are_pinned() -> None:
 
 
 def test_another_process_derives_the_same_seed() -> None:
-    code = "from mein.seeds import derive_seed; print(derive_seed(3, 'order', 'epoch', 2))"
+    code = "from mein.runtime.seeds import derive_seed; print(derive_seed(3, 'order', 'epoch', 2))"
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, check=True, encoding="utf-8")
     assert int(done.stdout) == derive_seed(3, "order", "epoch", 2)

@@ -25,16 +25,14 @@ pytest.importorskip("uvicorn", reason="serving needs the extra `serve`")
 from fastapi.openapi.models import OpenAPI
 from starlette.testclient import TestClient
 
+from mein.cli.run_serve import greeting, listen, read_token, serve_run
 from mein.errors import ConfigError, InputError, MissingExtra
-from mein.loading import load_model
-from mein.model import Model
+from mein.model.loading import load_model
+from mein.model.model import Model
 from mein.serve.app import make_app
 from mein.serve.batching import Batcher
-from mein.serve.logs import JsonLines
-from mein.serve.marks import explained
-from mein.serve.metrics import Histogram, Metrics
-from mein.serve.settings import ServeSettings, make_settings
-from mein.shell.serve import greeting, listen, read_token, serve_run
+from mein.serve.guard import Histogram, JsonLines, Metrics
+from mein.serve.schema import ServeSettings, explained, make_settings
 from mein.text.words import WordsConfig, tokenize, words_in
 from tests import serving, tiny
 from tests.serving import Server, read, request

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("fastapi", reason="serving needs the extra `serve`")
-from mein.bench.serve import Load, bench_serve
+from benchmarks.use import Load, bench_serve
 from mein.data.demo import demo_corpus
 from tests import tiny
 

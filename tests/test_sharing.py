@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from mein.errors import MissingExtra, RunError
-from mein.loading import load_model
+from mein.model.loading import load_model
 from mein.sharing import SHARED, from_pretrained, push_to_hub, save_pretrained
 from tests import tiny
 

@@ -11,12 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import binomtest
 
-from mein.evaluation.significance import (
-    mcnemar,
-    mean_and_spread,
-    paired_bootstrap,
-    wilson_interval,
-)
+from mein.evaluation.significance import mcnemar, mean_and_spread, paired_bootstrap, wilson_interval
 
 Correct = NDArray[np.bool_]
 

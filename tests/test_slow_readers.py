@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from mein.config import Config
-from mein.judge import train_and_judge
-from mein.loading import load_model
-from mein.predict import Wanted, predict_file
-from mein.progress import SILENCE
-from mein.text.store import Store
+from mein.model.loading import load_model
+from mein.predict.predict import Wanted, predict_file
+from mein.run.evaluate import train_and_judge
+from mein.runtime.progress import SILENCE
+from mein.store.store import Store
 from tests import tiny
 from tests.hub_models import build
 from tests.recording import Recording
@@ -35,7 +35,7 @@ class SlowTeacher:
 
 @pytest.fixture
 def few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mein.prepare.SLOW_SHARD_DOCUMENTS", 25)
+    monkeypatch.setattr("mein.run.prepare.SLOW_SHARD_DOCUMENTS", 25)
     monkeypatch.setattr("mein.data.corpus.CHUNK_DOCUMENTS", 10)
 
 
@@ -80,7 +80,7 @@ def test_a_quick_reader_has_train_and_dev_in_one_shard_each(few_at_a_time: None,
 def test_an_expert_tells_how_much_of_dev_and_test_it_has_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mein.inference.BATCH_TOKENS", 200)
+    monkeypatch.setattr("mein.mixture.inference.BATCH_TOKENS", 200)
     told = Recording()
     train_and_judge(tiny.config(), tiny.corpus(), tmp_path, told, controls=())
     assert sum(told.steps["reading test"]) % TEST == 0
@@ -93,7 +93,7 @@ def test_an_expert_tells_how_much_of_dev_and_test_it_has_read(
 def test_an_encoder_labels_fewer_documents_at_a_time(
     imitators_only: bool, chunks: list[int], frozen_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mein.predict.SLOW_CHUNK_ROWS", 7)
+    monkeypatch.setattr("mein.predict.predict.SLOW_CHUNK_ROWS", 7)
     texts = tiny.TEXTS.test_texts[:20]
     (tmp_path / "in.txt").write_text("\n".join(texts), encoding="utf-8")
     told, model = Recording(), load_model(frozen_run, "cpu")

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from mein.data.benchmarks.snippets import FEWEST, MOST, sentences, snippet, snippets
+from paper.datasets.rotten import FEWEST, MOST, sentences, snippet, snippets
 
 NUMBERED = [f"Sentence number {number} of a review." for number in range(200)]
 

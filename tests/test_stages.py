@@ -11,22 +11,22 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mein.artefacts import load_encoder
 from mein.experts.config import ExpertConfig
 from mein.experts.lstm import LSTMExpert
-from mein.inference import imitator_alpha
-from mein.labeled import read_labeled
-from mein.mixture import Gates, MixtureConfig
-from mein.prepare import prepare
-from mein.progress import Silence
-from mein.run import CONTROLS, learned_expert, learned_imitators, tune_mixture_and_controls
+from mein.mixture.inference import imitator_alpha
+from mein.mixture.mixture import Gates, MixtureConfig
+from mein.model.artefacts import load_encoder
+from mein.run.algorithm import CONTROLS, learned_expert, learned_imitators, tune_mixture_and_controls
+from mein.run.prepare import prepare, read_labeled
+from mein.run.state import Run
+from mein.runtime.progress import Silence
+from mein.runtime.run_folder import RunFolder
+from mein.runtime.tensors import load_tensors
+from mein.store.manifest import EXPERT_COLUMN
+from mein.store.store import Store
 from mein.text.ragged import ragged
-from mein.text.store import Store
-from mein.training.checkpoint import load_tensors
-from mein.training.folder import RunFolder
 from mein.training.loop import Runtime
 from mein.training.objectives import Objective
-from mein.training.scores import EXPERT_COLUMN
 from mein.training.stages import (
     ImitationConfig,
     LabeledPart,
@@ -36,7 +36,6 @@ from mein.training.stages import (
     suited,
     train_expert,
 )
-from mein.workspace import Run
 from tests import tiny
 
 CPU = torch.device("cpu")

@@ -13,15 +13,16 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from mein import steps
-from mein.artefacts import load_encoder, seal
 from mein.errors import InputError, RunError
-from mein.inference import choose_device
-from mein.loading import load_variant, read_config
-from mein.progress import Silence
-from mein.text import workers
-from mein.text.store import EXPERT_COLUMN, Store
-from mein.training.folder import RunFolder
+from mein.mixture.inference import choose_device
+from mein.model.artefacts import load_encoder, seal
+from mein.model.loading import load_variant, read_config
+from mein.run import steps
+from mein.runtime.progress import Silence
+from mein.runtime.run_folder import RunFolder
+from mein.store import writing as workers
+from mein.store.manifest import EXPERT_COLUMN
+from mein.store.store import Store
 from tests.shell import ROOT, mein, refuses, write_csv
 from tests.stepping import LEFT, SHARD, content, make_stores, pieces_of, probabilities
 

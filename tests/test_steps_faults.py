@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mein import steps
-from mein.text.place import place_of
-from mein.text.store import Store
+from mein.run import steps
+from mein.store.place import place_of
+from mein.store.store import Store
 from tests.shell import ROOT, mein, refuses
 from tests.stepping import SHARD, content, live, make_run, until_done
 from tests.test_store import children_of
@@ -197,7 +197,7 @@ def confined(
 ) -> "subprocess.CompletedProcess[str]":
     """A command whose folder is a disk of so many bytes, with what is in it now and then what was left."""
     there, back = (shlex.quote(str(path)) for path in (folder, folder.parent / "back"))
-    code = f"from mein import steps; steps.SHARD_DOCUMENTS = {SHARD}; from mein.cli import main; main()"
+    code = f"from mein import steps; steps.SHARD_DOCUMENTS = {SHARD}; from mein.cli.main import main; main()"
     command = shlex.join([sys.executable, "-c", code, *map(str, words)])
     script = f"""
         cp -r {there} {back} && mount -t tmpfs -o size={size} tmpfs {there} || exit 99

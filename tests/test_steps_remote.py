@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from mein import steps
 from mein.errors import DamagedFile, RunError
-from mein.files import cache_folder
-from mein.text import cache
-from mein.text.place import place_of
-from mein.text.remote import Remote
-from mein.text.store import EXPERT_COLUMN, Store
+from mein.run import steps
+from mein.runtime.files import cache_folder
+from mein.store import place as cache
+from mein.store.manifest import EXPERT_COLUMN
+from mein.store.place import Remote, place_of
+from mein.store.store import Store
 from tests.shell import mein, refuses
 from tests.stepping import SHARD, content, make_run, pieces_of
 

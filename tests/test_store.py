@@ -19,17 +19,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mein.errors import RunError
-from mein.text import shards, worker, workers
+from mein.store import shards, worker
+from mein.store import writing as workers
+from mein.store.manifest import Shard
+from mein.store.place import Folder, Place
+from mein.store.store import Store
+from mein.store.worker import Job
+from mein.store.writing import write_store
 from mein.text.encoder import LONGEST_PIECES, Encoder, learn_vocabularies
-from mein.text.local import Folder
-from mein.text.manifest import Shard
 from mein.text.pieces import PiecesConfig
-from mein.text.place import Place
 from mein.text.ragged import ragged
-from mein.text.store import Store
 from mein.text.words import WordsConfig
-from mein.text.worker import Job
-from mein.text.writing import write_store
 
 TEXTS = [f"The battery number {i} died after {i % 7} weeks." * (i % 3) for i in range(50)]
 

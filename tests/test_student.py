@@ -12,20 +12,20 @@ import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
 
-from mein import run as training
-from mein import student
 from mein.data.corpus import source_of_lists
 from mein.errors import ConfigError, InputError
-from mein.evaluation.table import CLOSED_GATES, EXPERT, MIXTURE, TEACHER, TFIDF, compare, headline
-from mein.judge import train_and_judge
-from mein.loading import load_model, load_variant, read_config
-from mein.mixture import supervised_loss
-from mein.progress import Silence
+from mein.evaluation.comparison import CLOSED_GATES, EXPERT, MIXTURE, TEACHER, TFIDF, compare, headline
+from mein.mixture.mixture import supervised_loss
+from mein.model.loading import load_model, load_variant, read_config
 from mein.report.card import card
 from mein.report.page import page as shown
-from mein.report.reading import read_finished
-from mein.student import LESSONS, stage_1
-from mein.training.folder import RunFolder
+from mein.report.record import read_finished
+from mein.run import algorithm as training
+from mein.run import warm_start as student
+from mein.run.evaluate import train_and_judge
+from mein.run.warm_start import LESSONS, stage_1
+from mein.runtime.progress import Silence
+from mein.runtime.run_folder import RunFolder
 from mein.training.stages import LabeledPart, train_expert
 from tests import tiny
 from tests.shell import TINY, mein, refuses, write_csv

@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from scipy.stats import binomtest
 
-from mein.evaluation.metrics import evaluate
-from mein.evaluation.table import (
+from mein.evaluation.comparison import (
     CLOSED_GATES,
     EXPERT,
     IMITATORS,
@@ -21,6 +20,7 @@ from mein.evaluation.table import (
     headline,
     render,
 )
+from mein.evaluation.metrics import evaluate
 
 N = 1_000
 LABELS = np.arange(N) % 2

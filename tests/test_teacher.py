@@ -19,21 +19,20 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
 from mein import MeinClassifier
-from mein.building import TeacherReader
-from mein.data.readers import ColumnsConfig
-from mein.data.teacher import TeacherTable
+from mein.data.columns import ColumnsConfig
+from mein.data.soft_labels import TeacherTable
 from mein.errors import ConfigError, InputError, MeinError
-from mein.evaluation.table import EXPERT, TFIDF
-from mein.loading import load_model
-from mein.predict import Wanted, predict_file
-from mein.progress import Silence
+from mein.evaluation.comparison import EXPERT, TFIDF
+from mein.model.build import TeacherReader
+from mein.model.loading import load_model
+from mein.predict.predict import Wanted, predict_file
 from mein.report.card import card
 from mein.report.page import page
-from mein.report.reading import read_finished
-from mein.training.checkpoint import load_tensors
-from mein.training.folder import RunFolder
-from mein.training.loop import train
-from mein.training.standing import Stage
+from mein.report.record import read_finished
+from mein.runtime.progress import Silence
+from mein.runtime.run_folder import RunFolder
+from mein.runtime.tensors import load_tensors
+from mein.training.loop import Stage, train
 from tests import tiny
 from tests.shell import TINY, mein, refuses, write_csv
 
@@ -380,7 +379,7 @@ def test_what_another_teacher_said_is_not_taken_over_when_resuming(
     tmp_path: Path, run: Path, others: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Parts of one table beside those of the next made an output of two voices."""
-    monkeypatch.setattr("mein.predict.CHUNK_ROWS", 4)
+    monkeypatch.setattr("mein.predict.predict.CHUNK_ROWS", 4)
     turned = [row | {"probabilities": row["probabilities"][::-1]} for row in rows_of(NEW)]
     new, out = write(tmp_path / "turned.parquet", turned), tmp_path / "out.csv"
     old, columns = tmp_path / "old.parquet", ColumnsConfig()

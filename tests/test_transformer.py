@@ -18,8 +18,8 @@ from torch.nn import functional
 
 from mein.experts.transformer import LinearExpert, TransformerExpert
 from mein.hub import FrozenFeatures, HubTokenizer, fetch, load_transformer
-from mein.hub.facts import read_facts
 from mein.hub.library import transformers_quietly
+from mein.hub.networks import read_facts
 from mein.text.batches import pad_words
 from tests.hub_models import DECODERS, KINDS, build
 

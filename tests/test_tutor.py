@@ -11,26 +11,27 @@ import pytest
 import torch
 from scipy.special import softmax
 
-from mein import run as running
-from mein import steps, tutor
 from mein.config import PRESETS, load_config
 from mein.errors import RunError
-from mein.experiments.cells import MAIN_RUN
-from mein.files import sha256_of
-from mein.inference import expert_logits
-from mein.judge import train_and_judge
-from mein.label import Tutor
-from mein.labeled import read_labeled
-from mein.lexicon import LEXICON, LEXICON_OF_TRAIN, load_lexicon
-from mein.loading import load_variant, read_config
-from mein.progress import Silence
+from mein.mixture.gates import open_gates
+from mein.mixture.inference import expert_logits
+from mein.mixture.lexicon import LEXICON, LEXICON_OF_TRAIN, load_lexicon
+from mein.model.loading import load_variant, read_config
 from mein.report.card import card
-from mein.report.reading import read_finished
+from mein.report.record import read_finished
+from mein.run import algorithm as running
+from mein.run import steps
+from mein.run import teacher as tutor
+from mein.run.evaluate import train_and_judge
+from mein.run.prepare import read_labeled
+from mein.run.teacher import TUTOR, Tutor, load_tutor
+from mein.runtime.files import sha256_of
+from mein.runtime.progress import Silence
+from mein.runtime.run_folder import RunFolder
+from mein.store.manifest import EXPERT_COLUMN
+from mein.store.store import Store
 from mein.text.ragged import ragged
-from mein.text.store import EXPERT_COLUMN, Store
-from mein.training.folder import RunFolder
-from mein.training.gates import open_gates
-from mein.tutor import TUTOR, load_tutor
+from paper.cells import MAIN_RUN
 from tests import tiny
 from tests.shell import mein, refuses, write_csv
 from tests.stepping import content

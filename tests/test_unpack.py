@@ -15,9 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from mein.data.bounded import Limits, bounded_lines, read_whole
-from mein.data.unpack import members
 from mein.errors import InputError
+from paper.datasets.archive import Limits, bounded_lines, members, read_whole
 from tests.reading import put
 
 SMALL = Limits(members=5, total=1 << 20, ratio=20, free=1 << 16, line=1 << 12)

@@ -14,11 +14,11 @@ from numpy.testing import assert_allclose, assert_array_equal
 from mein.data.columns import ColumnsConfig
 from mein.data.corpus import source_of_lists
 from mein.data.demo import demo_corpus
-from mein.data.memory import as_weights, corpus_of_lists
+from mein.data.python import as_weights, corpus_of_lists
 from mein.errors import InputError
-from mein.evaluation.calibration import fit_temperature
-from mein.labeled import LabeledTexts, read_labeled
-from mein.training.gates import fit_gates, held_back, is_worse
+from mein.evaluation.metrics import fit_temperature
+from mein.mixture.gates import fit_gates, held_back, is_worse
+from mein.run.prepare import LabeledTexts, read_labeled
 from mein.training.scores import supervised_scores
 from mein.training.stages import standard_error
 from tests import tiny

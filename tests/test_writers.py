@@ -17,7 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_equal
 
-from mein.data.readers import ColumnsConfig, read_documents, read_tables
+from mein.data.columns import ColumnsConfig
+from mein.data.readers import read_documents, read_tables
 from mein.data.writers import open_writer
 from mein.errors import InputError
 

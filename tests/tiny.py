@@ -8,9 +8,9 @@ from typing import Any
 from mein.config import Config, load_config
 from mein.data.corpus import Corpus, source_of_lists
 from mein.data.demo import DemoCorpus, demo_corpus
-from mein.evaluation.table import Row
-from mein.judge import train_and_judge
-from mein.progress import Silence
+from mein.evaluation.comparison import Row
+from mein.run.evaluate import train_and_judge
+from mein.runtime.progress import Silence
 
 SETTINGS: dict[str, Any] = {
     "pieces.vocabulary_size": 200,

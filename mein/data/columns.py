@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 
 from mein.errors import InputError
-from mein.settings import Settings
+from mein.runtime.settings import Settings
 
 TEXT_NAMES = (
     "text",

@@ -5,7 +5,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from mein.data.readers import ColumnsConfig, Documents, Label, read_documents
+from mein.data.columns import ColumnsConfig
+from mein.data.labels import Label
+from mein.data.readers import Documents, read_documents
 
 Source = Callable[[], Iterator[Documents]]  # a stream that can be read again from its start
 CHUNK_DOCUMENTS = 1_000

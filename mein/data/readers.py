@@ -8,13 +8,12 @@ from typing import Any
 import pyarrow as pa
 
 from mein.data.columns import ColumnsConfig, find_label_column, find_text_column
-from mein.data.files import File, Source, find_files
+from mein.data.files import File, Source, find_files, open_lines
 from mein.data.labels import Label, is_missing, plain_label
-from mein.data.separated import SEPARATORS
-from mein.data.streams import open_lines
 from mein.data.tables import (
     CHUNK_BYTES,
     CHUNK_ROWS,
+    SEPARATORS,
     csv_batch,
     csv_chunks,
     json_batch,

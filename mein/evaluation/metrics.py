@@ -1,12 +1,117 @@
-"""Scores of a classifier on labelled documents: error, macro F1, log-loss, calibration error."""
+"""Error, F1, log-loss, calibration, temperature.
 
+Whether a confidence can be believed: temperature, reliability, risk against coverage.
+
+Scores of a classifier on labelled documents: error, macro F1, log-loss, calibration error.
+"""
+
+import math
 from dataclasses import asdict, dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
+from scipy.special import log_softmax
 
 from mein.errors import InputError
-from mein.evaluation.calibration import reliability
+
+MIN_TEMPERATURE = 0.05
+MAX_TEMPERATURE = 1_000.0
+BINS = 15
+GRID = 60
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """One entry for each bin of confidence; an empty bin holds zeros."""
+
+    confidence: NDArray[np.float64]
+    accuracy: NDArray[np.float64]
+    count: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class RiskCoverage:
+    """The error (in %) on the most confident share `coverage` of the documents, for every share."""
+
+    coverage: NDArray[np.float64]
+    error: NDArray[np.float64]
+
+
+def apply_temperature(logits: NDArray[np.floating], temperature: float) -> NDArray[np.float64]:
+    """Log-probabilities of logits divided by the temperature: (n, Y) -> (n, Y) float64."""
+    scaled = np.asarray(logits, dtype=np.float64) / temperature
+    log_probs: NDArray[np.float64] = log_softmax(scaled, axis=1)
+    return log_probs
+
+
+def fit_temperature(
+    logits: NDArray[np.floating],
+    labels: NDArray[np.integer],
+    usual: float = 1.0,
+    weights: NDArray[np.floating] | None = None,
+) -> float:
+    """The temperature T under which the labels of a dev set are most probable.
+
+    Minimises  mean_n -log softmax(z_n / T)[y_n]  +  (log T - log usual)^2 / 2n  over T in [0.05, 1000].
+    The second term is a normal prior on log T, whose weight does not grow with n: on a dev set of any
+    size it is lost in the noise. But where every dev document is right, the likelihood alone would push
+    T to the lower bound and make the classifier certain of everything; there the prior holds T near the
+    usual one.
+
+    The labels are never less probable than at the usual T, which costs no prior and stays a candidate.
+    Without documents it is the answer. Sizes: logits (n, Y), labels (n,); weights (n,), where some
+    documents count for more than others: their sum is n then.
+    """
+    counts = np.ones(len(labels)) if weights is None else np.asarray(weights, np.float64)
+    n, start, rows = counts.sum(), math.log(usual), np.arange(len(labels))
+    if n == 0:
+        return usual
+
+    def cost(log_T: float) -> float:
+        log_probs = apply_temperature(logits, math.exp(log_T))[rows, labels]
+        return float(-(counts @ log_probs) / n + (log_T - start) ** 2 / (2 * n))
+
+    grid = np.linspace(math.log(MIN_TEMPERATURE), math.log(MAX_TEMPERATURE), GRID)  # there may be two valleys
+    best = int(np.argmin([cost(log_T) for log_T in grid]))
+    bounds = (grid[max(best - 1, 0)], grid[min(best + 1, GRID - 1)])
+    found = minimize_scalar(cost, bounds=bounds, method="bounded", options={"xatol": 1e-6})
+    return math.exp(found.x) if found.fun < cost(start) else usual
+
+
+def reliability(log_probs: NDArray[np.float64], labels: NDArray[np.integer], bins: int = BINS) -> Reliability:
+    """Mean confidence and accuracy of the predicted class, by confidence.
+
+    Bin b holds the confidences in (b / bins, (b + 1) / bins].
+    """
+    confidence, correct = _confidence(log_probs), log_probs.argmax(axis=1) == labels
+    bin_of = np.clip(np.ceil(confidence * bins).astype(np.int64) - 1, 0, bins - 1)
+    count = np.bincount(bin_of, minlength=bins)
+    size = np.maximum(count, 1)
+    return Reliability(
+        confidence=np.bincount(bin_of, weights=confidence, minlength=bins) / size,
+        accuracy=np.bincount(bin_of, weights=correct, minlength=bins) / size,
+        count=count,
+    )
+
+
+def risk_coverage(log_probs: NDArray[np.float64], labels: NDArray[np.integer]) -> RiskCoverage:
+    """How the error grows as less and less confident documents are answered.
+
+    Documents of equal confidence enter together, so their order in the file does not matter.
+    """
+    confidence, wrong = _confidence(log_probs), log_probs.argmax(axis=1) != labels
+    order = np.argsort(-confidence, kind="stable")
+    answered = np.arange(1, len(order) + 1)
+    is_last_of_equals = np.append(np.diff(confidence[order]) != 0, True)[: len(order)]
+    error = 100 * np.cumsum(wrong[order]) / answered
+    return RiskCoverage((answered / len(order))[is_last_of_equals], error[is_last_of_equals])
+
+
+def _confidence(log_probs: NDArray[np.float64]) -> NDArray[np.float64]:
+    confidence: NDArray[np.float64] = np.exp(log_probs.max(axis=1))
+    return confidence
+
 
 SMALLEST_LOG_PROB = float(np.log(np.finfo(np.float64).tiny))  # about -708
 

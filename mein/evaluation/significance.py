@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import bdtr
 
-from mein.seeds import numpy_generator
+from mein.runtime.seeds import numpy_generator
 
 Z_95 = 1.959963984540054  # the normal quantile of 0.975
 

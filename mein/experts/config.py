@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from mein.settings import Settings
+from mein.runtime.settings import Settings
 
 LARGEST_TRANSFORMER_RATE = 1e-3
 ENCODERS = ("transformer", "frozen")  # kinds that somebody else has pre-trained

@@ -9,12 +9,10 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional
 
 from mein.experts.base import Expert
-from mein.experts.captured import Captures, Shape, can_capture, let_go
 from mein.experts.config import ExpertConfig
-from mein.experts.elmo import ElmoFeatures
 from mein.experts.embedding import WordEmbedding, drop_out, next_generator
-from mein.experts.in_range import read_in_range
-from mein.experts.language_model import LanguageModel, initialize_lstm
+from mein.experts.gpu_lstm import Captures, Shape, can_capture, let_go, read_in_range
+from mein.experts.language_model import ElmoFeatures, LanguageModel, initialize_lstm
 
 
 class LSTMExpert(Expert):

@@ -8,7 +8,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
-from mein.settings import Settings
+from mein.runtime.settings import Settings
 
 LogitsOf = Callable[[Tensor], Tensor]  # logits (B, Y) of embeddings (B, T, D)
 FIFTIETH = 50.0  # 240 normalised words of 256 numbers have a norm of 248, and Miyato pushed by 5

@@ -1,8 +1,16 @@
-"""Experts that others built: a transformer that is fine-tuned, a linear layer over frozen features."""
+"""Hugging Face networks, frozen features, given probabilities.
+
+Experts that others built: a transformer that is fine-tuned, a linear layer over frozen features.
+
+A teacher of other make as an expert: it has spoken already, and only its temperature can learn.
+
+A transformer that says which token stood where one is masked: how it reads on before it is an expert.
+"""
 
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
@@ -112,3 +120,61 @@ def seeded(device: torch.device, dropout: Generator | None) -> Iterator[None]:
             with torch.cuda.device(device):
                 torch.cuda.manual_seed(own_seed(dropout))
         yield
+
+
+LEAST_PROBABILITY = 1e-6  # a teacher that says 0 or 1 would silence everybody else for good
+
+
+class TeacherExpert(Expert):
+    """z = log p / tau, where p is what the teacher says of a document; tau starts at 1."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.classes = classes
+        self.log_tau = nn.Parameter(torch.zeros(()))
+
+    def embed(self, words: Tensor, lengths: Tensor, dropout: Generator | None) -> Tensor:
+        """The teacher's log-probabilities (B, Y), which take the place of words, as they are."""
+        return words
+
+    def classify(self, embedded: Tensor, lengths: Tensor, dropout: Generator | None) -> Tensor:
+        """Logits z (B, Y)."""
+        return embedded * (-self.log_tau).exp()
+
+
+class MaskedModel(nn.Module):
+    """Logits over the vocabulary of a masked language model of Hugging Face, where they are asked for.
+
+    `network` is one whose head looks at one position at a time, on top of `network.base_model`.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    @property
+    def encoder(self) -> nn.Module:
+        """The part that an expert takes over."""
+        encoder: nn.Module = self.network.base_model  # type: ignore[assignment]
+        return encoder
+
+    def forward(self, words: Tensor, lengths: Tensor, places: Tensor, dropout: Generator | None) -> Tensor:
+        """Logits (N, V) at places (N,) of the flattened tokens (B, T), of true lengths (B,).
+
+        As in a `TransformerExpert`, a generator's seed decides what is dropped out. B: documents, T: tokens
+        of the longest, N: places, V: vocabulary.
+        """
+
+        def only_there(module: nn.Module, inputs: Any, found: Any) -> Any:
+            # The head is most of the work: V is large. It gets one document of N tokens.
+            found.last_hidden_state = found.last_hidden_state.flatten(0, 1)[places][None]  # (1, N, D)
+            return found
+
+        is_token = is_before(lengths.to(words.device), words.shape[1])
+        hook = self.encoder.register_forward_hook(only_there)
+        try:
+            with in_mode(self.network, dropout is not None), seeded(words.device, dropout):
+                logits: Tensor = self.network(input_ids=words, attention_mask=is_token).logits[0]
+        finally:
+            hook.remove()
+        return logits

@@ -1,4 +1,9 @@
-"""One prediction taken apart: what the expert said, each imitator, each fragment, each piece."""
+"""One prediction taken apart.
+
+Which two labels an explanation weighs against each other.
+
+One prediction taken apart: what the expert said, each imitator, each fragment, each piece.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -7,13 +12,33 @@ from typing import Any
 
 import numpy as np
 
-from mein.data.labels import Label
-from mein.explain.shares import fragment_shares, strongest
-from mein.explain.two_labels import two_labels
-from mein.model import Model, mixed_logits
+from mein.data.labels import Label, Labels, listed
+from mein.errors import InputError
+from mein.explain.attribution import Voices, fragment_shares, piece_falls, strongest
+from mein.model.model import Model, mixed_logits
+from mein.text.encoder import Spelled, spelled_pieces
 from mein.text.ragged import Ragged
-from mein.text.spans import Spelled, spelled_pieces
-from mein.voices import Voices, piece_falls
+
+
+def two_labels(
+    labels: Labels, log_probs: np.ndarray, label: Label | None, against: Label | None
+) -> tuple[int, int]:
+    """The ids of a label and of the one against it; of log_probs (Y,) the likeliest, where none is named."""
+    ranked = np.argsort(-log_probs, kind="stable").tolist()
+    second = None if against is None else _id_of(labels, against)
+    first = next(i for i in ranked if i != second) if label is None else _id_of(labels, label)
+    if second is None:
+        second = next(i for i in ranked if i != first)
+    if first == second:
+        raise InputError(f"The label {label!r} cannot be weighed against itself; name another one.")
+    return first, second
+
+
+def _id_of(labels: Labels, label: Label) -> int:
+    known = [str(name) for name in labels.classes]
+    if str(label) not in known:
+        raise InputError(f"The run knows no label {label!r}; choose among {listed(known)}.")
+    return known.index(str(label))
 
 
 @dataclass(frozen=True)

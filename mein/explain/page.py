@@ -1,12 +1,48 @@
-"""An explanation as one self-contained HTML page: the text as a heat map, together and window by window."""
+"""As text and as a page.
 
-from collections.abc import Iterator
+An explanation laid out for showing, on a terminal or a page: the text in pieces, the sum in words.
+
+An explanation as one self-contained HTML page: the text as a heat map, together and window by window.
+
+The part of a long text that is worth showing, with what its pieces said marked on it.
+"""
+
+from collections.abc import Callable, Iterator
 from html import escape
 from importlib.resources import files
 from string import Template
 
-from mein.explain.explanation import Explanation
-from mein.explain.layout import Value, laid_out, scale, sum_of_parts
+import numpy as np
+
+from mein.explain.explanation import Explanation, Piece
+
+Value = Callable[[Piece], float]
+
+
+def sum_of_parts(explanation: Explanation) -> str:
+    """Such as: log-odds +1.20 = +0.70 (expert) +0.50 (imitator c=1)."""
+    whole = f"log-odds {explanation.log_odds:+.2f}"
+    if explanation.is_silent:
+        return f"{whole}: the share of each class in training, for the text holds no word that the run knows"
+    parts = {"expert": explanation.expert}
+    parts |= {"lexicon": explanation.lexicon} if explanation.lexicon else {}
+    parts |= {f"imitator c={c}": part for c, part in explanation.imitators.items()}
+    return f"{whole} = " + " ".join(f"{value:+.2f} ({name})" for name, value in parts.items())
+
+
+def laid_out(explanation: Explanation) -> Iterator[tuple[str, Piece | None]]:
+    """The text from its first character to its last, in strings that are a piece or lie between pieces."""
+    at = 0
+    for piece in explanation.pieces:
+        yield explanation.text[at : piece.start], None
+        yield explanation.text[piece.start : piece.stop], piece
+        at = piece.stop
+    yield explanation.text[at:], None
+
+
+def scale(explanation: Explanation, value: Value) -> float:
+    """The strongest value of a piece, by which the others are coloured; never 0."""
+    return max((abs(value(piece)) for piece in explanation.pieces), default=0.0) or 1.0
 
 
 def as_page(explanation: Explanation, top: int = 30) -> str:
@@ -56,3 +92,40 @@ def _rows(explanation: Explanation, top: int) -> Iterator[str]:
         cells = (f"{fragment.contribution:+.3f}", f"{2 * fragment.window + 1}", f"{p[first]:.3f}")
         numbers = "".join(f"<td>{cell}</td>" for cell in (*cells, f"{p[second]:.3f}"))
         yield f'<tr>{numbers}<td class="name">{escape(fragment.text)}</td></tr>'
+
+
+LONGEST = 900  # characters of a text that are shown
+Mark = list[float]  # start, stop, score: [int, int, float] in JSON
+
+
+def excerpt(text: str, marks: list[Mark], longest: int = LONGEST) -> tuple[str, list[Mark]]:
+    """The stretch of a long text where most was said, cut at words, with the marks inside it.
+
+    >>> excerpt("one two three four five six", [[8, 13, 2.0]], longest=20)
+    ('… two three four …', [[6, 11, 2.0]])
+    """
+    if len(text) <= longest:
+        return text, marks
+    weight = np.zeros(len(text) + 1)
+    for start, _, score in marks:
+        weight[int(start) + 1] += abs(score)
+    total = np.cumsum(weight)
+    size = longest - 4
+    said = total[size:] - total[: len(total) - size]  # in each stretch of this size
+    fullest = np.flatnonzero(said >= said.max() - 1e-9)
+    first = int(fullest[len(fullest) // 2])  # with what was said in its middle
+    stop = first + size
+    first, stop = _at_words(text, first, stop)
+    before, after = ("… " if first > 0 else ""), (" …" if stop < len(text) else "")
+    shift = len(before) - first
+    inside = [
+        [start + shift, end + shift, score] for start, end, score in marks if first <= start and end <= stop
+    ]
+    return before + text[first:stop].rstrip() + after, inside
+
+
+def _at_words(text: str, first: int, stop: int) -> tuple[int, int]:
+    """The stretch less the words that it cuts; as it is where no whole word is left."""
+    start = first if first == 0 else text.find(" ", first - 1) + 1
+    end = stop if stop == len(text) else text.rfind(" ", 0, stop + 1)
+    return (start, end) if 0 <= start < end else (first, stop)

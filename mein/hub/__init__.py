@@ -1,11 +1,9 @@
 """Networks that others trained: from a folder or the Hugging Face hub, into a folder that works offline."""
 
-from mein.hub.features import FrozenFeatures
-from mein.hub.folder import fetch
-from mein.hub.leaving import leave
-from mein.hub.masked import Vocabulary, fetch_masked, load_masked, save_encoder
+from mein.hub.fetch import fetch
+from mein.hub.masked import Vocabulary, fetch_masked, leave, load_masked, save_encoder
 from mein.hub.networks import load_transformer
-from mein.hub.tokens import HubTokenizer
+from mein.hub.readers import FrozenFeatures, HubTokenizer
 
 __all__ = [
     "FrozenFeatures",

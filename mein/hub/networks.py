@@ -1,16 +1,158 @@
-"""Networks from a folder: a classifier whose head may start fresh, an encoder without a head."""
+"""Classifier or encoder from a folder; first layers, frozen layers.
 
+Transformers of which the first layers alone are read, or the last alone learn.
+
+What can be told from a network of transformers: its sizes, its limits, which part is the encoder.
+
+What is known of a fetched model: the file that marks its folder as whole.
+
+Networks from a folder: a classifier whose head may start fresh, an encoder without a head.
+"""
+
+import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from mein.errors import ConfigError
+from mein.errors import ConfigError, RunError
 from mein.experts.transformer import TransformerExpert
-from mein.hub.facts import damaged, read_facts
-from mein.hub.layers import cut, freeze
 from mein.hub.library import LOADING_PROBLEMS, LOCAL, reason, transformers_quietly
+
+
+def refuse_to_cut(source: Path, layers: int, model: str) -> None:
+    """Refuse to cut a model to more layers than it has, or one whose layers cannot be counted."""
+    try:
+        with transformers_quietly() as transformers:
+            config = transformers.AutoConfig.from_pretrained(source, **LOCAL)
+    except LOADING_PROBLEMS:
+        return  # whoever loads the network tells what is wrong
+    count = getattr(config, "num_hidden_layers", None)
+    if count is None:
+        raise ConfigError(f"{model!r} does not say how many layers it has: leave expert.layers out.")
+    if layers > count:
+        raise ConfigError(
+            f"expert.layers (={layers}) is more than the {count} layers of {model!r}: "
+            "set it lower, or leave it out for all."
+        )
+
+
+def cut(config: Any, layers: int) -> Any:
+    """The settings of a network with its first so many layers alone."""
+    try:
+        config.num_hidden_layers = layers
+        if getattr(config, "layer_types", None) is not None:  # what each layer attends to, where they differ
+            config.layer_types = config.layer_types[:layers]
+        return type(config).from_dict(config.to_dict())  # as it will be read again, if it can be
+    except Exception as problem:  # some count their layers in other ways too, and each complains in its own
+        raise ValueError(f"it cannot be cut to {layers} layers") from problem
+
+
+def freeze(network: nn.Module, layers: int | None, name: str) -> None:
+    """Keep from learning all that the state above the first so many layers of a network hangs on."""
+    if layers is None:
+        return
+    encoder: Any = network.base_model
+    count = getattr(network.config, "num_hidden_layers", None)
+    stacks = [m for m in encoder.modules() if isinstance(m, nn.ModuleList) and len(m) == count]
+    if len(stacks) != 1:
+        raise ConfigError(f"The layers of {name!r} cannot be told apart: leave expert.frozen_layers out.")
+    if layers >= len(stacks[0]):
+        raise ConfigError(
+            f"expert.frozen_layers (={layers}) leaves none of the {count} layers of {name!r} to fine-tune: "
+            "set it lower, or expert.kind to frozen."
+        )
+    below = {*stacks[0][:layers].parameters(), *_used_by(network, stacks[0][layers - 1])}
+    for parameter in below:
+        parameter.requires_grad_(False)
+
+
+def _used_by(network: nn.Module, layer: nn.Module) -> list[nn.Parameter]:
+    """The parameters that what a layer says hangs on, wherever they lie, as autograd finds them."""
+    states: list[Tensor] = []
+
+    def keep(_: nn.Module, __: Any, said: Any) -> None:
+        states.append(said[0] if isinstance(said, tuple) else said)
+
+    hook = layer.register_forward_hook(keep)
+    with transformers_quietly(), torch.enable_grad():
+        network(input_ids=torch.tensor([[3, 4, 5]]), attention_mask=torch.ones(1, 3).long())
+        hook.remove()
+        parameters = list(network.parameters())
+        found = torch.autograd.grad(states[0].sum(), parameters, allow_unused=True)
+    return [p for p, gradient in zip(parameters, found, strict=True) if gradient is not None]
+
+
+NO_LIMIT = 1_000_000  # tokenizers that know none say 10^30
+
+
+def longest_input(network: nn.Module, of_tokenizer: int) -> int | None:
+    """The most tokens that a network can read, special ones included; none where there is no limit."""
+    limits = [of_tokenizer, getattr(network.config, "max_position_embeddings", None)]
+    for name, module in network.named_modules():
+        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
+            # RoBERTa's first token stands at the position behind that of padding: 514 - 2 are left.
+            first = 0 if module.padding_idx is None else module.padding_idx + 1
+            limits.append(module.num_embeddings - first)
+    known = [limit for limit in limits if limit is not None and 0 < limit < NO_LIMIT]
+    return min(known, default=None)
+
+
+def blank_token(network: nn.Module) -> int:
+    """The token for a document without any: the end of a sequence, or padding, or the first one."""
+    config: Any = network.config
+    known = [config.eos_token_id, config.pad_token_id, 0]
+    return next(token for token in known if isinstance(token, int) and token >= 0)
+
+
+def embeddings_of(network: nn.Module) -> int:
+    """How many tokens have an embedding."""
+    embedding: Any = network.get_input_embeddings()  # type: ignore[operator]
+    return int(embedding.weight.shape[0])
+
+
+def is_of_encoder(network: nn.Module, parameter: str) -> bool:
+    """Whether a parameter belongs to what was pre-trained, not to a head or the layer that pools for it."""
+    return parameter.startswith(f"{network.base_model_prefix}.") and "pooler" not in parameter
+
+
+FACTS = "mein.json"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of a fetched model."""
+
+    model: str
+    """The folder or the name on the hub that it came from."""
+    classes: int
+    """Y."""
+    longest: int | None
+    """The most tokens that it can read, where there is a limit."""
+    blank: int
+    """The token that stands for a document without any."""
+    pooling: str
+    """How its encoder's states become features: `mean`, `cls`, `lasttoken`, or a way that we do not know."""
+    weights: str
+    """Hash of its weights."""
+
+
+def read_facts(folder: Path) -> Facts:
+    """The facts about a model that `fetch` left in a folder."""
+    try:
+        return Facts(**json.loads((folder / FACTS).read_text(encoding="utf-8")))
+    except FileNotFoundError as problem:
+        raise RunError(f"{folder} holds no fetched model, {FACTS} is missing: fetch it again.") from problem
+    except LOADING_PROBLEMS as problem:
+        raise damaged(folder, problem) from problem
+
+
+def damaged(folder: Path, problem: Exception) -> RunError:
+    """One sentence for a folder that `fetch` wrote and that can no longer be read."""
+    return RunError(f"{folder} is damaged ({reason(problem)}): remove it and fetch the model again.")
+
 
 TOLERANCE = 1e-3  # of logits; far above rounding, far below what a misread position or padding does
 

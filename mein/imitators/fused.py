@@ -19,8 +19,7 @@ import triton
 from torch import Tensor
 
 from mein.imitators.kernels import combine_kernel, gather_kernel, sum_kernel
-from mein.imitators.stream import Stream
-from mein.imitators.windows import Window
+from mein.imitators.windows import Stream, Window
 
 CHANNELS = 512  # most channels of a program that sums bits
 

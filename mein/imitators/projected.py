@@ -17,8 +17,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from mein.imitators.reference import Imitators, average_windows, imitation_loss
-from mein.imitators.stream import Stream, read_stream
-from mein.imitators.windows import each_window, room_for_rows, window_gradients, window_log_probs
+from mein.imitators.windows import (
+    Stream,
+    each_window,
+    read_stream,
+    room_for_rows,
+    window_gradients,
+    window_log_probs,
+)
 
 Precision = Literal["bf16", "float32"]
 SEGMENT_BYTES = 2**29  # of gradient rows kept at a time: 262,144 positions of 512 channels in float32
@@ -143,7 +149,7 @@ def _fused_gradients(
     imitators: Imitators, stream: Stream, document: Tensor, expert_probs: Tensor, dtype: torch.dtype
 ) -> tuple[Tensor, dict[Tensor, Tensor]]:
     """The loss, and the gradient of each parameter: the windows of one table together."""
-    from mein.imitators.fused import table_gradients  # triton is not everywhere
+    from mein.imitators.fused import table_gradients
 
     losses: list[Tensor] = []
     gradients: dict[Tensor, Tensor] = {}

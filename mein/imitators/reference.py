@@ -8,7 +8,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
-from mein.settings import Settings
+from mein.runtime.settings import Settings
 
 EMBEDDING_SPREAD = 0.1  # standard deviation of embeddings at the start
 

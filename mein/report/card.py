@@ -5,12 +5,11 @@ import re
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from mein.evaluation.table import EXPERT, MIXTURE
-from mein.files import write_atomically
-from mein.report.charts import error_text, interval_text
+from mein.evaluation.comparison import EXPERT, MIXTURE
+from mein.report.charts import error_text, interval_text, p_value
 from mein.report.page import environment
-from mein.report.reading import Finished, read_finished
-from mein.report.words import p_value
+from mein.report.record import Finished, read_finished
+from mein.runtime.files import write_atomically
 
 MOST_CLASSES = 30
 SIGNS = re.compile(r"([\\`*_\[\]#|<>~$])")

@@ -1,19 +1,124 @@
-"""report.html: one file that needs nothing else, made from run folders alone."""
+"""Report.html, one run or several.
+
+Several runs side by side: their errors, who beats whom, and where their settings differ.
+
+report.html: one file that needs nothing else, made from run folders alone.
+"""
 
 import base64
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import jinja2
+import numpy as np
 
 from mein import __version__
 from mein.errors import RunError
-from mein.files import write_atomically
-from mein.report.comparison import comparison, unique_names
-from mein.report.reading import Finished, read_finished, telling_of_damage
-from mein.report.sections import sections
-from mein.training.folder import runs_of_seeds
+from mein.evaluation.comparison import EXPERT, percent
+from mein.evaluation.significance import mcnemar, mean_and_spread
+from mein.report.charts import css_of, error_text, forest, interval_text, p_value, seconds, signed
+from mein.report.record import Finished, read_finished, telling_of_damage
+from mein.report.sections import sections, settings, verdict
+from mein.runtime.files import write_atomically
+from mein.runtime.run_folder import runs_of_seeds
+
+
+def comparison(runs: Sequence[Finished], names: Sequence[str]) -> dict[str, Any] | None:
+    """The table over runs; None where there is only one."""
+    if len(runs) < 2:
+        return None
+    rows = [_row(run, name, _best_beside(run, runs)) for run, name in zip(runs, names, strict=True)]
+    bars = [(name, css_of(run.best), run.rows[run.best]) for run, name in zip(runs, names, strict=True)]
+    different = _different_settings(runs)
+    return {
+        "rows": rows,
+        "forest": forest("runs-forest", bars, "Error of each run"),
+        "is_paired": all(_are_same_documents(run, runs[0]) for run in runs),
+        "names": list(names),
+        "different": different,
+        "over_seeds": _over_seeds(runs) if {name for name, _ in different} == {"seed"} else [],
+    }
+
+
+def unique_names(runs: Sequence[Finished]) -> list[str]:
+    """A name for each run: its folder's, with the folders above it where two are alike."""
+    parts = [run.path.resolve().parts for run in runs]
+    names = [run.name for run in runs]
+    depth = 1
+    while len(set(names)) < len(names) and depth < max(map(len, parts)):
+        depth += 1
+        names = ["/".join(part[-depth:]) for part in parts]
+    return [name if names.count(name) == 1 else f"{name} ({i + 1})" for i, name in enumerate(names)]
+
+
+def _best_beside(run: Finished, runs: Sequence[Finished]) -> Finished | None:
+    """The best of those judged on the same documents as a run, itself among them; none where it is alone."""
+    peers = [other for other in runs if _are_same_documents(other, run)]
+    return min(peers, key=lambda peer: peer.rows[peer.best].scores.error) if len(peers) > 1 else None
+
+
+def _row(run: Finished, name: str, best: Finished | None) -> dict[str, Any]:
+    row, expert = run.rows[run.best], run.rows.get(EXPERT)
+    gain = None if expert is None else expert.difference
+    counts = run.counts
+    p = None
+    if best is not None and run is not best:
+        p = mcnemar(_is_right(run), _is_right(best))
+    return {
+        "name": name,
+        "css": verdict(run)[0],
+        "verdict": verdict(run)[1],
+        "error": error_text(row),
+        "interval": interval_text(row),
+        "is_best": run is best,
+        "expert": "" if expert is None else error_text(expert),
+        "gain": "" if gain is None else signed(-gain.difference, 1),
+        "p_expert": "" if expert is None else p_value(expert.p_value),
+        "p_best": p_value(p),
+        "labelled": f"{counts.get('train', 0) + counts.get('dev', 0):,}",
+        "raw": f"{counts.get('unlabeled', 0) + counts.get('held_out', 0):,}",
+        "judged": f"{row.scores.documents:,} {run.part}",
+        "time": seconds(sum(line["seconds"] for line in run.stage("steps"))),
+    }
+
+
+def _is_right(run: Finished) -> np.ndarray:
+    right: np.ndarray = run.log_probs(run.best).argmax(axis=1) == run.label_ids
+    return right
+
+
+def _are_same_documents(a: Finished, b: Finished) -> bool:
+    """As far as the folders tell: the same test file, or seeds of one corpus, and the same labels in it."""
+    return a.data == b.data and a.classes == b.classes and np.array_equal(a.label_ids, b.label_ids)
+
+
+def _different_settings(runs: Sequence[Finished]) -> list[tuple[str, list[str]]]:
+    """Settings, and sources of the data, that are not the same in all runs."""
+    each = [dict(settings(run.config)) | dict(settings({"data": run.data})) for run in runs]
+    names = list(dict.fromkeys(name for one in each for name in one))
+    values = [(name, [one.get(name, "–") for one in each]) for name in names]
+    return [(name, found) for name, found in values if len(set(found)) > 1]
+
+
+def _over_seeds(runs: Sequence[Finished]) -> list[dict[str, str]]:
+    """Mean and spread of each system that all runs have."""
+    found = []
+    for name in runs[0].rows:
+        if all(name in run.rows for run in runs):
+            mean, spread = mean_and_spread([run.rows[name].scores.error for run in runs])
+            documents = runs[0].rows[name].scores.documents
+            found.append(
+                {
+                    "name": name,
+                    "css": css_of(name),
+                    "mean": percent(mean, documents),
+                    "spread": f"{spread:.2f}",
+                }
+            )
+    return found
+
 
 TEMPLATES = Path(__file__).parent / "templates"
 

@@ -1,8 +1,13 @@
-"""The web application around a model: its paths, its schema, and what each path answers."""
+"""Paths and their answers.
+
+Paths that take JSON: parsed and checked in one step, at a third of what FastAPI's own way costs.
+
+The web application around a model: its paths, its schema, and what each path answers.
+"""
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -13,21 +18,54 @@ import numpy as np
 from fastapi import FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
-from pydantic import Field
+from pydantic import Field, TypeAdapter, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from mein import __version__
 from mein.errors import MeinError
-from mein.model import Model
+from mein.model.model import Model
 from mein.serve.batching import Batcher
 from mein.serve.files import Labeller
-from mein.serve.guard import Guard, Refused, error_body
-from mein.serve.marks import explained
-from mein.serve.metrics import MEDIA_TYPE, Metrics
-from mein.serve.routes import JSON, JsonRoute
-from mein.serve.settings import ServeSettings
-from mein.serve.wire import Explained, Health, Predictions, Shape, refusals, sentence_of
+from mein.serve.guard import MEDIA_TYPE, Guard, Metrics, Refused, error_body
+from mein.serve.schema import (
+    Explained,
+    Health,
+    Predictions,
+    ServeSettings,
+    Shape,
+    explained,
+    refusals,
+    sentence_of,
+)
+
+JSON = "application/json"
+
+
+class JsonRoute(APIRoute):
+    """A route whose endpoint takes a checked body and the request, and returns a response."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """What answers a request; FastAPI asks for it once."""
+        assert self.body_field is not None, "an endpoint of JSON takes a body"
+        shape: Any = self.body_field.field_info.annotation
+        check = TypeAdapter(shape).validate_json
+        endpoint = self.endpoint
+
+        async def handle(request: Request) -> Response:
+            kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+            if kind != JSON:
+                raise Refused(415, f"The body is not said to be JSON: send it with `Content-Type: {JSON}`.")
+            content = await request.body()
+            try:
+                body = check(content)
+            except ValidationError as problem:
+                raise RequestValidationError(problem.errors(include_input=False)) from problem
+            response: Response = await endpoint(body, request)
+            return response
+
+        return handle
+
 
 T = TypeVar("T")
 PAGE = {

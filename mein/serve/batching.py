@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from mein.serve.metrics import Metrics
-from mein.serve.settings import ServeSettings
+from mein.serve.guard import Metrics
+from mein.serve.schema import ServeSettings
 
 T = TypeVar("T")
 Predict = Callable[[list[str]], np.ndarray]  # texts -> log p(y | X) (n, Y)

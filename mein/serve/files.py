@@ -14,15 +14,16 @@ import pyarrow as pa
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 
-from mein.data.columns import remedy
-from mein.data.readers import Label, find_text_column, plain_text, read_tables
+from mein.data.columns import find_text_column, remedy
+from mein.data.labels import Label
+from mein.data.readers import plain_text, read_tables
 from mein.data.writers import open_writer
 from mein.errors import InputError
-from mein.model import Model
-from mein.predict import free_name
+from mein.model.model import Model
+from mein.predict.predict import free_name
 from mein.serve.batching import Batcher, Predict
 from mein.serve.guard import Refused
-from mein.serve.settings import ServeSettings
+from mein.serve.schema import ServeSettings
 
 CHUNK_BYTES = 1 << 16
 POLL_SECONDS = 0.25

@@ -11,8 +11,8 @@ import sentencepiece
 from pydantic import Field
 
 from mein.errors import InputError, RunError
-from mein.files import write_atomically
-from mein.settings import Settings
+from mein.runtime.files import write_atomically
+from mein.runtime.settings import Settings
 from mein.text.words import LONGEST_WORD, WordCounter
 
 PADDING = 0

@@ -12,8 +12,8 @@ import numpy as np
 from pydantic import Field
 
 from mein.errors import RunError
-from mein.files import write_atomically
-from mein.settings import Settings
+from mein.runtime.files import write_atomically
+from mein.runtime.settings import Settings
 
 PADDING = 0
 END = 1  # end of sequence: appended to every document

@@ -1,24 +1,170 @@
-"""The one training loop: steps, clipping, decay, dev selection, early stopping, checkpoints, metrics."""
+"""The one epoch loop, checkpointed to the batch.
+
+Where a stage stands, to the batch, and how that is kept on disk and taken up again.
+
+The running mean of weights over steps: steadier than the weights of any one step.
+
+The one training loop: steps, clipping, decay, dev selection, early stopping, checkpoints, metrics.
+"""
 
 import math
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
+from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from mein import ranks
 from mein.errors import RunError
-from mein.progress import Reporter
-from mein.settings import Settings
-from mein.training.average import Average
-from mein.training.exchange import sum_gradients
-from mein.training.fetching import fetched
-from mein.training.folder import RunFolder
-from mein.training.standing import Stage, Standing, copy_into, restore_standing, save_standing
+from mein.runtime import ranks
+from mein.runtime.progress import Reporter
+from mein.runtime.run_folder import RunFolder
+from mein.runtime.settings import Settings
+from mein.runtime.tensors import load_tensors, save_tensors
+from mein.training.imitation_batches import fetched
+from mein.training.parallel import sum_gradients
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What a stage hands to the loop. Exactly `parameters` are trained; nothing else moves."""
+
+    name: str
+    parameters: Mapping[str, nn.Parameter]
+    documents: int
+    """Documents in an epoch."""
+    plan: Callable[[int], Iterator[np.ndarray]]
+    """The batches of an epoch, as rows; the same for the same epoch, always."""
+    fetch: Callable[[np.ndarray], Any]
+    """One planned batch, or our share of it, on its device; this is done ahead, in a thread."""
+    loss: Callable[[Any, int], Tensor]
+    """The loss of a fetched batch at one step; its randomness comes from the step's number.
+    Those of all processes add up to that of the planned batch."""
+    score: Callable[[], dict[str, float]]
+    """What is measured after an epoch; the first value decides, the second breaks ties; less is better."""
+    min_gain: float = 0.0
+    """By how much the first value must fall below its start for the start to be left."""
+    begin: Callable[[int], None] | None = None
+    """What is done before an epoch's first batch."""
+    carried: Mapping[str, Tensor] = field(default_factory=dict)
+    """Tensors that change from step to step but are not trained; a checkpoint keeps them too."""
+    takes_last: bool = False
+    """Whether the last epoch is taken, whatever is measured: where the measure is not the goal."""
+
+
+@dataclass
+class Standing:
+    """Where a stage stands, to the batch."""
+
+    epoch: int = 0
+    batch: int = 0
+    documents: int = 0
+    step: int = 0
+    loss_sum: float = 0.0
+    learned: int = 0
+    """Documents whose loss is in the sum."""
+    not_finite: int = 0
+    """Steps whose loss is not."""
+    best_epoch: int = 0
+    best_score: dict[str, float] = field(default_factory=dict)
+    lines: int = 0
+
+
+def save_standing(
+    path: Path,
+    stage: Stage,
+    standing: Standing,
+    best: dict[str, Tensor],
+    optimizer: torch.optim.Optimizer,
+) -> None:
+    tensors: dict[str, Tensor] = {f"best.{name}": tensor for name, tensor in best.items()}
+    for name, parameter in stage.parameters.items():
+        tensors[f"now.{name}"] = parameter
+        for key, value in optimizer.state[parameter].items():
+            tensors[f"{key}.{name}"] = value
+    tensors |= {f"carried.{name}": tensor for name, tensor in stage.carried.items()}
+    save_tensors(path, tensors, asdict(standing))
+
+
+def restore_standing(
+    path: Path, stage: Stage, optimizer: torch.optim.Optimizer
+) -> tuple[Standing, dict[str, Tensor]]:
+    tensors, facts = load_tensors(path)
+    _check_shapes(path, stage, tensors)
+    standing = Standing(**facts)
+    devices = {name: p.device for name, p in stage.parameters.items()}
+    copy_into(stage.parameters, {name: tensors[f"now.{name}"] for name in devices})
+    for name, parameter in stage.parameters.items():
+        for key in ("step", "exp_avg", "exp_avg_sq"):
+            if f"{key}.{name}" in tensors:
+                optimizer.state[parameter][key] = tensors[f"{key}.{name}"].to(parameter.device)
+    for name, tensor in stage.carried.items():
+        tensor.copy_(tensors[f"carried.{name}"])
+    return standing, {name: tensors[f"best.{name}"].to(devices[name]) for name in devices}
+
+
+def _check_shapes(path: Path, stage: Stage, tensors: Mapping[str, Tensor]) -> None:
+    """Refuse another network's checkpoint; subtle: copying alone would broadcast some of them."""
+    wanted = {f"now.{name}": p.shape for name, p in stage.parameters.items()}
+    found = {name: tensor.shape for name, tensor in tensors.items() if name.startswith("now.")}
+    if found != wanted:
+        raise RunError(
+            f"{path} belongs to another network than the one in training: "
+            "remove it and resume; the stage then starts again."
+        )
+
+
+@torch.no_grad()
+def copy_into(parameters: Mapping[str, nn.Parameter], values: Mapping[str, Tensor]) -> None:
+    for name, parameter in parameters.items():
+        parameter.copy_(values[name])
+
+
+FIRST_STEPS = 10  # how fast the mean forgets where the weights started
+
+
+class Average:
+    """a <- d a + (1 - d) w after every step, with d = min(decay, (1 + step) / (10 + step)).
+
+    Early on d is small, so that the mean is one of trained weights and not of the start. A decay of 0
+    keeps no mean: the weights of the last step stand for it.
+    """
+
+    def __init__(self, parameters: Mapping[str, nn.Parameter], decay: float) -> None:
+        self.parameters = list(parameters.values())
+        self.decay = decay
+        names = list(parameters) if decay > 0.0 else []
+        self.tensors: dict[str, Tensor] = {name: parameters[name].detach().clone() for name in names}
+
+    @torch.no_grad()
+    def follow(self, step: int) -> None:
+        """Take in the weights after a step."""
+        if self.tensors:
+            decay = min(self.decay, (1 + step) / (FIRST_STEPS + step))
+            weights: list[Tensor] = [*self.parameters]
+            torch._foreach_lerp_(list(self.tensors.values()), weights, 1.0 - decay)
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """The mean in the place of the weights, for as long as it lasts."""
+        kept = [p.detach().clone() for p in self.parameters] if self.tensors else []
+        self._fill(list(self.tensors.values()))
+        try:
+            yield
+        finally:
+            self._fill(kept)
+
+    @torch.no_grad()
+    def _fill(self, values: list[Tensor]) -> None:
+        for parameter, value in zip(self.parameters, values, strict=False):  # there may be no mean
+            parameter.copy_(value)
+
 
 NOTE_SECONDS = 0.5
 

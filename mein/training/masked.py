@@ -11,19 +11,18 @@ from torch import Tensor
 from torch.nn import functional
 
 from mein.errors import InputError
-from mein.experts.masked import MaskedModel
+from mein.experts.transformer import MaskedModel
 from mein.hub.masked import Vocabulary
-from mein.inference import batch_tokens, device_of, fast_precision
-from mein.seeds import numpy_generator
+from mein.mixture.inference import batch_tokens, device_of, fast_precision
+from mein.runtime.seeds import numpy_generator
 from mein.text.batches import WordBatch, bucketed, in_batches, pad_words, to_device
 from mein.text.ragged import Ragged
-from mein.training.labelled import Randomness
-from mein.training.loop import Outcome, Runtime, train
-from mein.training.pretraining import PretrainingConfig, Text
-from mein.training.shares import Share, own_share
-from mein.training.standing import Stage
+from mein.training.language_model import PretrainingConfig, Text
+from mein.training.loop import Outcome, Runtime, Stage, train
+from mein.training.objectives import Randomness
+from mein.training.parallel import Share, own_share
 
-STAGE = "masked_model"
+MASKED_STAGE = "masked_model"
 AS_MASK, AS_OTHER = 0.8, 0.1  # shares of the chosen tokens; the rest is shown as it is
 NOT_ASKED = -1
 
@@ -53,14 +52,14 @@ def train_masked_model(
         return own_part(hide(passages.take(rows), vocabulary, config.masked, random), device)
 
     def loss(batch: MaskedBatch, step: int) -> Tensor:
-        dropout = Randomness(seed, STAGE, step).generator("dropout", device, batch.share)
+        dropout = Randomness(seed, MASKED_STAGE, step).generator("dropout", device, batch.share)
         return token_losses(model, batch, dropout).sum() * batch.weight
 
     def score() -> dict[str, float]:
         return {"perplexity": perplexity(model, judged)}
 
     named = dict(model.named_parameters())  # tied ones once
-    stage = Stage(STAGE, named, len(passages), passages.plan, fetch, loss, score)
+    stage = Stage(MASKED_STAGE, named, len(passages), passages.plan, fetch, loss, score)
     return train(stage, config, runtime)
 
 

@@ -1,4 +1,13 @@
-"""What labelled batches are punished for: -log p(y | X), and what perturbations add to it."""
+"""The supervised loss and its perturbed terms.
+
+A labelled batch, or a process's share of one, and the random streams of a step.
+
+The words that ivat may push a word to: the nearest of the labelled text, found anew before each epoch.
+
+What labelled batches are punished for: -log p(y | X), and what perturbations add to it.
+
+Documents without labels for vat and ivat: a batch for every step, the same for the same step.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,24 +19,107 @@ from torch import Generator, Tensor
 from torch.nn import functional
 
 from mein.experts.base import Expert
-from mein.experts.embedding import drawn_like
+from mein.experts.embedding import PartGenerator, WordEmbedding, drawn_like
 from mein.experts.perturb import (
     LogitsOf,
     PerturbationConfig,
     divergence,
+    nearest_words,
     scaled,
     usual_norm,
     virtual_push,
     word_directions,
     word_push,
 )
-from mein.inference import device_of, fast_precision
-from mein.mixture import mix
+from mein.mixture.inference import device_of, fast_precision
+from mein.mixture.mixture import mix, supervised_loss
+from mein.runtime.seeds import derive_seed, numpy_generator
+from mein.store.store import Store
 from mein.text.batches import WordBatch, pad_words, to_device
-from mein.text.ragged import Ragged
-from mein.training.labelled import Labelled, Randomness, taken
-from mein.training.neighbors import word_table
-from mein.training.shares import Share, own_share
+from mein.text.ragged import Ragged, concatenate
+from mein.training.parallel import Share, own_share
+
+
+@dataclass(frozen=True)
+class Randomness:
+    """The random streams of one step, by name: equal for the same step, whatever came before."""
+
+    seed: int
+    stage: str
+    step: int
+
+    def generator(self, name: str, device: torch.device, share: Share | None = None) -> Generator:
+        """A generator at the start of the stream, for a whole batch or a share of it."""
+        seed = derive_seed(self.seed, name, self.stage, self.step)
+        if share is None:
+            return Generator(device).manual_seed(seed)
+        return PartGenerator(device, share.rows.tolist(), share.of).manual_seed(seed)
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """A labelled batch: what the expert reads, alpha (I, B, Y), a constant, labels, weights (B,).
+
+    Labels are ids (B,), or probabilities (B, Y). Or a share of one, which is `part` of the whole batch.
+    """
+
+    batch: WordBatch
+    alpha: Tensor
+    labels: Tensor
+    weights: Tensor
+    share: Share | None = None
+    part: float = 1.0
+
+    def shared(self) -> "Labelled":
+        """This process's share; itself where there is no other."""
+        share = own_share(self.batch.lengths.cpu().numpy())
+        if share is None:
+            return self
+        rows = to_device(share.rows, self.labels.device)
+        batch = taken(self.batch, rows)
+        return Labelled(batch, self.alpha[:, rows], self.labels[rows], self.weights[rows], share, share.part)
+
+    def loss(self, logits: Tensor) -> Tensor:
+        """L_s of logits (B, Y); of a share, its part of the whole batch's."""
+        return supervised_loss(logits, self.labels, self.weights) * self.part
+
+
+def taken(batch: WordBatch, rows: Tensor) -> WordBatch:
+    """Some documents, padded as they were: what is drawn for them hangs on the longest of all."""
+    return WordBatch(batch.words[rows], batch.lengths[rows])
+
+
+def room_for_neighbors(expert: Expert, words: Ragged, config: PerturbationConfig) -> Tensor:
+    """A tensor (V, K) for the neighbours of every word among those of the labelled text."""
+    V, candidates = len(word_table(expert)), len(_candidates(words))
+    K = min(config.neighbors, candidates - 1)
+    return torch.zeros(V, K, dtype=torch.int64, device=device_of(expert))
+
+
+def neighbors_of_epochs(
+    expert: Expert, words: Ragged, neighbors: Tensor | None
+) -> tuple[Callable[[int], None] | None, dict[str, Tensor]]:
+    """What finds the neighbours anew before each epoch, and the tensor that holds them."""
+    if neighbors is None:
+        return None, {}
+    candidates = torch.from_numpy(_candidates(words)).to(neighbors.device)
+
+    def find(epoch: int) -> None:
+        neighbors.copy_(nearest_words(word_table(expert), candidates, neighbors.shape[1]))
+
+    return find, {"neighbors": neighbors}
+
+
+def word_table(expert: Expert) -> Tensor:
+    """The embedding of every word (V, D), a constant."""
+    embedding = expert.get_submodule("embedding")
+    assert isinstance(embedding, WordEmbedding)
+    return embedding.table().detach()
+
+
+def _candidates(words: Ragged) -> np.ndarray:
+    return np.unique(words.values).astype(np.int64)
+
 
 SAMPLE_DOCUMENTS = 128  # by which the norm of a push is chosen
 
@@ -206,3 +298,30 @@ def push_norm(expert: Expert, words: Ragged, training: str, config: Perturbation
     embedded = expert.embed(batch.words, batch.lengths, None)
     is_inside = torch.arange(embedded.shape[1], device=embedded.device) < batch.lengths[:, None]
     return usual_norm(embedded * is_inside[..., None], training)
+
+
+CANDIDATES = 16  # batches that one batch of like length is drawn from
+
+
+class UnlabeledBatches:
+    """Documents of like length, labelled or not but without their labels, for each step anew."""
+
+    def __init__(self, stores: list[Store], documents: int, seed: int) -> None:
+        self.shards = [(store, shard) for store in stores for shard in range(store.shard_count)]
+        self.sizes = np.array([store.shard_lengths[shard] for store, shard in self.shards])
+        self.documents = documents
+        self.seed = seed
+
+    def __call__(self, step: int) -> tuple[Ragged, Ragged]:
+        """The words and the pieces of a step's documents."""
+        random = numpy_generator(self.seed, "unlabelled batch", step)
+        store, shard = self.shards[random.choice(len(self.shards), p=self.sizes / self.sizes.sum())]
+        words = store.words(shard)
+        batches = max(1, min(CANDIDATES, len(words) // self.documents))
+        candidates = random.permutation(len(words))[: batches * self.documents]
+        candidates = candidates[np.argsort(words.lengths[candidates], kind="stable")]
+        start = (
+            int(random.integers(batches)) * self.documents
+        )  # one of them: all lengths as often as they are
+        rows = candidates[start : start + self.documents]
+        return concatenate([words.take(rows)]), concatenate([store.pieces(shard).take(rows)])

@@ -8,9 +8,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from mein.imitators.reference import Imitators, average_windows, imitation_loss
-from mein.inference import Evidence, device_of, imitator_alpha
-from mein.text.store import EXPERT_COLUMN as EXPERT_COLUMN
-from mein.text.store import Store
+from mein.mixture.inference import Evidence, device_of, imitator_alpha
+from mein.store.manifest import EXPERT_COLUMN as EXPERT_COLUMN
+from mein.store.store import Store
 
 
 def supervised_scores(logits: Tensor, labels: np.ndarray, weights: np.ndarray) -> dict[str, float]:

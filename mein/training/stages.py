@@ -1,7 +1,14 @@
-"""Algorithm 1: train_expert, train_imitators, fine_tune. Its three lines, over one loop."""
+"""Train_expert, train_imitators, fine_tune.
+
+Which shapes the batches of a supervised stage have, so that a GPU can be made ready for them.
+
+Algorithm 1: train_expert, train_imitators, fine_tune. Its three lines, over one loop.
+"""
 
 import math
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
@@ -11,26 +18,68 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from mein import ranks
 from mein.experts.base import Expert
+from mein.experts.gpu_lstm import STEP, Shape, can_capture
+from mein.experts.lstm import LSTMExpert
 from mein.imitators.projected import projected_loss, stream_of
 from mein.imitators.reference import Imitators
-from mein.imitators.stream import Stream
-from mein.inference import LastWord, device_of
-from mein.mixture import Gates, MixtureConfig, mix
-from mein.seeds import numpy_generator
+from mein.imitators.windows import Stream
+from mein.mixture.inference import LastWord, device_of
+from mein.mixture.mixture import Gates, MixtureConfig, mix
+from mein.runtime import ranks
+from mein.runtime.seeds import numpy_generator
+from mein.store.store import Store
 from mein.text.batches import PieceBatch, bucketed, pad_words, to_device
 from mein.text.ragged import Ragged
-from mein.text.store import Store
-from mein.training.labelled import Labelled, Randomness
-from mein.training.loop import OptimizationConfig, Outcome, Runtime, train
-from mein.training.mixing import MixedShards
-from mein.training.neighbors import neighbors_of_epochs
-from mein.training.objectives import Objective, objective_loss
+from mein.training.imitation_batches import MixedShards
+from mein.training.loop import OptimizationConfig, Outcome, Runtime, Stage, train
+from mein.training.objectives import Labelled, Objective, Randomness, neighbors_of_epochs, objective_loss
+from mein.training.parallel import own_windows, share_of, shared_logits
 from mein.training.scores import imitation_scores, supervised_scores
-from mein.training.shapes import made_ready
-from mein.training.shares import own_windows, share_of, shared_logits
-from mein.training.standing import Stage
+
+OFTEN = 64  # steps with a shape that repay what it costs to capture it
+
+
+def frequent_widths(
+    batches: Iterable[np.ndarray], lengths: np.ndarray, documents: int, epochs: int
+) -> list[int]:
+    """Words to which batches of so many documents are often padded, in so many epochs of such batches.
+
+    >>> frequent_widths([np.array([0, 1]), np.array([2])], np.array([3, 40, 5]), documents=2, epochs=64)
+    [64]
+    """
+    longest = [int(lengths[rows].max()) for rows in batches if len(rows) == documents]
+    counts = Counter(-(-words // STEP) * STEP for words in longest)
+    return sorted(words for words, count in counts.items() if count * epochs >= OFTEN)
+
+
+def made_ready(
+    expert: Expert,
+    objective: Objective,
+    batches: Iterable[np.ndarray],
+    lengths: np.ndarray,
+    documents: int,
+    epochs: int,
+) -> AbstractContextManager[None]:
+    """Keep an expert ready for batches such as these of an epoch; without a GPU nobody looks at them."""
+    if ranks.world() > 1 or not isinstance(expert, LSTMExpert) or not can_capture(device_of(expert)):
+        return nullcontext()  # several processes have shares of batches, each of another shape
+    widths = frequent_widths(batches, lengths, documents, epochs)
+    unlabeled = objective.config.unlabeled_documents
+    return expert.capturing(shapes_read(expert, objective, widths, documents, unlabeled))
+
+
+def shapes_read(
+    expert: Expert, objective: Objective, widths: Iterable[int], documents: int, unlabeled: int
+) -> set[Shape]:
+    """What an expert reads in steps of an objective over so many documents with labels, and without."""
+    if objective.draw is None:
+        return {(documents, words, True) for words in widths}
+    # dropout inside keeps the two apart, and the second comes while the first is under way
+    together = documents if expert.drops_out_inside else documents + unlabeled
+    learned = {(together, words, True) for words in widths}
+    return learned | {(unlabeled, words, False) for words in widths}
+
 
 SMALLEST_BATCH, USUAL_BATCH, LARGEST_BATCH = 512, 8_192, 65_536  # pieces; the usual: the paper's 32 documents
 USUAL_STEPS, FEWEST_STEPS = 500, 200  # of an epoch, with batches up to the usual one and above it

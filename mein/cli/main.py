@@ -1,0 +1,183 @@
+"""mein, the shell door: parses, calls, prints, sets the exit code."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from benchmarks.__main__ import bench
+from mein import __version__
+from mein.cli.options import (
+    AsJson,
+    Dev,
+    LabelColumn,
+    Labeled,
+    Out,
+    Preset,
+    Resume,
+    Run,
+    TeacherFile,
+    Test,
+    TextColumn,
+    Unlabeled,
+)
+from mein.cli.serve import serve
+from mein.cli.store import encode, imitate, label
+from mein.cli.train import pretrain, train
+from mein.cli.use import explain, export, predict
+from mein.errors import MeinError, telling_of_a_full_gpu
+from mein.runtime import ranks
+from paper.__main__ import data, reproduce
+
+INTERRUPTED = 130  # the exit code of a program that Ctrl-C ended
+
+app = typer.Typer(
+    name="mein",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
+)
+
+
+@app.callback(invoke_without_command=True)
+def version(
+    show: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show where an error came from; may stand anywhere.")
+    ] = False,
+) -> None:
+    """Text classifiers from a few labels and a lot of raw text."""
+    if show:
+        typer.echo(f"mein {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def demo(
+    out: Out = Path("runs/demo"),
+    seed: Annotated[int, typer.Option(metavar="N", help="Of the corpus and of the run.")] = 0,
+    resume: Resume = False,
+) -> None:
+    """Train on the embedded corpus: a minute or two on two cores.
+
+    300 labelled documents, 20,000 without labels, 2,000 to judge by; made from the seed.
+    """
+    from mein.cli.run_train import run_demo
+
+    run_demo(out, seed, resume)
+
+
+@app.command()
+def init(
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write it.")] = Path("mein.toml"),
+    preset: Preset = None,
+) -> None:
+    """Write a config with every setting, its value and what it means."""
+    from mein.cli.run_train import write_config
+
+    write_config(path, preset)
+
+
+@app.command()
+def check(
+    labeled: Labeled,
+    unlabeled: Unlabeled = None,
+    dev: Dev = None,
+    test: Test = None,
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
+) -> None:
+    """Audit the data: counts, lengths, duplicates, leaks, labels.
+
+    The exit code is 2 where something would stop a training.
+    """
+    from mein.cli.check import check_data
+
+    if check_data(labeled, unlabeled, dev, test, text_column, label_column):
+        raise typer.Exit(2)
+
+
+app.command()(train)
+app.command()(pretrain)
+
+
+@app.command()
+def evaluate(
+    run: Run,
+    documents: Annotated[str, typer.Argument(metavar="FILE", help="Labelled documents.")],
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
+    teacher: TeacherFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Judge a run, beside its controls, on labelled documents."""
+    from mein.cli.run_use import evaluate_run
+
+    evaluate_run(run, documents, (text_column, label_column), teacher, as_json)
+
+
+@app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Finished runs.")],
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Where to write the page.")] = None,
+) -> None:
+    """Write one page about a run, or about several side by side."""
+    from mein.cli.run_use import report_runs
+
+    report_runs(runs, out)
+
+
+app.command()(encode)
+app.command()(label)
+app.command()(imitate)
+app.command()(predict)
+app.command()(explain)
+app.command()(export)
+app.add_typer(bench, name="bench")
+app.command()(serve)
+app.command()(data)
+app.command()(reproduce)
+
+
+def main() -> None:
+    """Run the command line; a user's error is one sentence and exit code 2."""
+    is_debugging = "--debug" in sys.argv
+    sys.argv = [argument for argument in sys.argv if argument != "--debug"]
+    try:
+        with telling_of_a_full_gpu():
+            ranks.join()
+            app(prog_name="mein")
+    except (MeinError, OSError) as problem:
+        if is_debugging:
+            raise
+        from mein.cli.console import complain
+
+        if ranks.may_complain():
+            complain(str(problem) if isinstance(problem, MeinError) else _of_system(problem))
+        sys.exit(2)
+    except KeyboardInterrupt:
+        _say_how_to_go_on()
+        sys.exit(INTERRUPTED)
+    except SystemExit as ended:  # subtle: typer turns Ctrl-C into this, without a word
+        if ended.code == INTERRUPTED:
+            _say_how_to_go_on()
+        raise
+    finally:
+        ranks.leave()
+
+
+def _say_how_to_go_on() -> None:
+    if not ranks.is_first():
+        return
+    sys.stderr.write(
+        "\nStopped. The same command goes on from here; a training, or a file half labelled, with --resume.\n"
+    )
+
+
+def _of_system(problem: OSError) -> str:
+    """A sentence for what the system refused where nobody expected it."""
+    what = "Something" if problem.filename is None else str(problem.filename)
+    return f"{what} cannot be read or written ({problem.strerror or problem}): check it, or see --debug."

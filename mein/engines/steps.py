@@ -1,0 +1,101 @@
+"""Encode and label as tasks.
+
+Encoding by tasks of Ray: this process reads the text and cuts it, they encode and write a shard each.
+
+Labelling by tasks of Ray: processes hold the tutor, on a GPU where there are any, and take shards.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+from mein.data.labels import Label
+from mein.engines.cluster import refuse_unshared, work_on_ray
+from mein.mixture.inference import choose_device
+from mein.run.teacher import KERNELS, Tutor, write_label_file
+from mein.store.manifest import Shard, label_file
+from mein.store.place import Place, place_of
+from mein.store.store import Store
+from mein.store.worker import Job, write_shard
+from mein.store.writing import kept
+from mein.text.encoder import Encoder
+
+HeldEncoder = tuple[Any, str]  # a reference to the encoder, and where the store is
+
+
+def encode_on_ray(
+    workers: int | None, encoder: Encoder, place: Place, jobs: Iterator[Job]
+) -> Iterator[Shard]:
+    """Encode and write every job that is not there already, whole; yields each shard when it is."""
+    import ray
+
+    refuse_unshared(place.address)
+    held: HeldEncoder = ray.put(encoder), place.address
+    return work_on_ray(encode_shard, held, jobs, workers)
+
+
+def encode_shard(held: HeldEncoder, job: Job) -> Shard:
+    """Write the shard of a job, or find it written."""
+    encoder, place, there = _fetched_encoder(held)
+    shard = kept(place, job) if job.file in there else None
+    return write_shard(encoder, place, job) if shard is None else shard
+
+
+@lru_cache(maxsize=1)
+def _fetched_encoder(held: HeldEncoder) -> tuple[Encoder, Place, set[str]]:
+    """What a process fetches once: the vocabularies, the place, and what was there."""
+    import ray
+
+    encoder, address = held
+    place = place_of(address)
+    return ray.get(encoder), place, set(place.names())
+
+
+HeldTutor = tuple[Any, str, tuple[Label, ...], str]  # a reference to the tutor, the store, classes, author
+
+
+def label_on_ray(
+    workers: int | None,
+    tutor: Tutor,
+    store: Store,
+    classes: Sequence[Label],
+    by: str,
+    shards: Sequence[int],
+) -> Iterator[int]:
+    """Label shards of a store; yields each when it is done."""
+    import ray
+
+    if not shards:
+        return iter(())
+    refuse_unshared(store.place.address)
+    held: HeldTutor = (
+        ray.put(replace(tutor, expert=tutor.expert.cpu())),
+        store.place.address,
+        tuple(classes),
+        by,
+    )
+    on = "GPU" if ray.cluster_resources().get("GPU", 0) >= 1 else "CPU"
+    return work_on_ray(label_shard, held, shards, workers, on)
+
+
+def label_shard(held: HeldTutor, shard: int) -> int:
+    """Write the label file of a shard, unless a process before us left it when it was lost."""
+    _, _, classes, by = held
+    tutor, store, there = _fetched_run(held)
+    if label_file(store.shards[shard].file) not in there:
+        write_label_file(tutor, store, classes, by, shard)
+    return shard
+
+
+@lru_cache(maxsize=1)
+def _fetched_run(held: HeldTutor) -> tuple[Tutor, Store, set[str]]:
+    """What a process fetches once: the tutor, on its GPU or core, the store, and what was there."""
+    import ray
+
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", str(KERNELS))
+    reference, address, _, _ = held
+    store, tutor = Store.open(address), ray.get(reference)
+    expert = tutor.expert.to(choose_device("auto")).eval()
+    return replace(tutor, expert=expert), store, set(store.place.names())

@@ -1,0 +1,240 @@
+"""Algorithm 1 on Ray Train.
+
+What processes of a cluster tell the terminal that started them: an actor takes it in, we read it out.
+
+Algorithm 1 on a cluster: Ray encodes and labels, Ray Train runs the loop over several processes.
+"""
+
+import logging
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from mein.config import Config
+from mein.data.corpus import Corpus
+from mein.engines.cluster import as_extra, refuse_unshared, told
+from mein.engines.steps import encode_on_ray, label_on_ray
+from mein.errors import LostProcess, MeinError, RunError
+from mein.run.algorithm import learned_expert, prepared_run, train_run
+from mein.run.state import UNLABELED_PARTS, Run
+from mein.run.teacher import label_store, learned_tutor
+from mein.runtime import ranks
+from mein.runtime.progress import Reporter, Silence, Task
+from mein.runtime.run_folder import RunFolder
+
+SECONDS = 0.2  # between two looks into the box, and between two letters about the same task
+Letter = tuple[str, tuple[Any, ...]]  # the name of what to do with it, and the words
+
+
+class Box:
+    """An actor beside the terminal: letters that wait to be read, and why the work cannot go on."""
+
+    def __init__(self) -> None:
+        self.letters: list[Letter] = []
+        self.refused: str | None = None
+
+    def put(self, name: str, *words: Any) -> None:
+        """Take a letter in."""
+        self.letters.append((name, words))
+
+    def take(self) -> list[Letter]:
+        """Hand out the letters since the last time."""
+        letters, self.letters = self.letters, []
+        return letters
+
+    def refuse(self, sentence: str) -> None:
+        """Remember the first reason to give up."""
+        self.refused = sentence if self.refused is None else self.refused
+
+    def refusal(self) -> str | None:
+        """The reason to give up, if there is one."""
+        return self.refused
+
+
+def open_box() -> Any:
+    """A box on this machine, which lives as long as we hold it."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    return ray.remote(num_cpus=0)(Box).options(scheduling_strategy=here).remote()
+
+
+class Distant:
+    """A reporter whose words go to a box."""
+
+    def __init__(self, box: Any) -> None:
+        self.box = box
+        self.documents, self.last = 0, 0.0
+
+    def say(self, line: str) -> None:
+        """Send one line."""
+        self.box.put.remote("say", line)
+
+    def advance(self, documents: int, note: str = "") -> None:
+        """Send how far it is, now and then."""
+        self.documents += documents
+        if time.monotonic() - self.last >= SECONDS:
+            self.box.put.remote("advance", self.documents, note)
+            self.documents, self.last = 0, time.monotonic()
+
+    @contextmanager
+    def task(self, name: str, total: int | None, done: int = 0) -> Iterator[Task]:
+        """Send that a piece of work begins, and that it ends."""
+        self.documents = 0
+        self.box.put.remote("begin", name, total, done)
+        yield self
+        self.box.put.remote("end")
+
+
+@contextmanager
+def read_aloud(box: Any, reporter: Reporter) -> Iterator[None]:
+    """Show what comes into a box, and all of it before the end."""
+    import ray
+    from ray.exceptions import RayError
+
+    is_over = threading.Event()
+
+    def read() -> None:
+        with suppress(RayError), ExitStack() as open_task:  # whoever waits for the work hears of it
+            task: Task | None = None
+            while True:
+                is_last = is_over.wait(SECONDS)
+                for name, words in ray.get(box.take.remote()):
+                    if name == "say":
+                        reporter.say(*words)
+                    elif name == "advance" and task is not None:
+                        task.advance(*words)
+                    elif name in ("begin", "end"):
+                        open_task.close()  # also of a process that was lost in the middle of it
+                        task = open_task.enter_context(reporter.task(*words)) if name == "begin" else None
+                if is_last:
+                    return
+
+    reader = threading.Thread(target=read, name="post", daemon=True)
+    reader.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        reader.join()
+
+
+MOST_LOSSES = 20  # of processes or machines, in one stage
+STATE = ".ray"  # what Ray Train remembers of itself while it works
+Work = Callable[[Reporter], Any]
+
+
+def train_on_ray(
+    config: Config, corpus: Corpus, path: Path, reporter: Reporter, *, resume: bool, processes: int | None
+) -> None:
+    """Algorithm 1 in a folder that all machines share; it is judged by whoever resumes it.
+
+    Processes that train together: so many at most; none: one for each GPU, or for each machine.
+    """
+    folder = RunFolder(path.resolve())
+    with folder.held():
+        run = prepared_run(
+            config, corpus, folder, reporter, resume=resume, spread=partial(encode_on_ray, None)
+        )
+        if run.is_taught and not (folder / "imitators.safetensors").exists():
+            if not (folder / "expert.safetensors").exists():
+                _fit(partial(_train_expert, config, corpus, folder), folder, reporter, processes)
+            _label(run, reporter)
+        if not (folder / "mixture.safetensors").exists():
+            _fit(partial(train_run, config, corpus, folder, resume=True), folder, reporter, processes)
+
+
+def _train_expert(config: Config, corpus: Corpus, folder: RunFolder, reporter: Reporter) -> None:
+    learned_expert(prepared_run(config, corpus, folder, reporter, resume=True))
+
+
+def _label(run: Run, reporter: Reporter) -> None:
+    """The tutor's word on what stage 2 reads, which then finds it there."""
+    expert, classes = learned_expert(run), run.labeled.labels.classes
+    with run.folder.timed("labelling"):
+        tutor, by = learned_tutor(run, expert)
+        also = ("train",) if run.config.imitator_training.reads_labeled else ()
+        for part in (*UNLABELED_PARTS, *also):
+            store = run.store_to_label(part, by)
+            work = partial(label_on_ray, None, tutor, store, classes, by)
+            label_store(store, classes, by, work, reporter)
+
+
+def _fit(work: Work, folder: RunFolder, reporter: Reporter, processes: int | None) -> None:
+    """Let Ray Train run some work in processes that know each other; it replaces those that are lost."""
+    import ray
+
+    with as_extra():
+        from ray.train import FailureConfig, RunConfig
+        from ray.train.torch import TorchConfig, TorchTrainer
+
+    logging.getLogger("ray.train").setLevel(logging.CRITICAL)
+    refuse_unshared(str(folder.path))
+    box = open_box()
+    trainer = TorchTrainer(
+        _take_part,
+        train_loop_config={"work": work, "box": box, "folder": os.getcwd()},  # noqa: PTH109
+        scaling_config=_scaling(processes),
+        torch_config=TorchConfig(timeout_s=int(ranks.LONGEST_WAIT.total_seconds())),
+        run_config=RunConfig(
+            name="train",
+            storage_path=str(folder / STATE),
+            failure_config=FailureConfig(max_failures=MOST_LOSSES),
+        ),
+    )
+    shutil.rmtree(folder / STATE, ignore_errors=True)
+    failure = None
+    try:
+        with told(), read_aloud(box, reporter):
+            trainer.fit()
+    except RunError as problem:
+        failure = problem
+    finally:
+        shutil.rmtree(folder / STATE, ignore_errors=True)
+    refusal = ray.get(box.refusal.remote())
+    if refusal is not None:
+        raise RunError(refusal) from failure
+    if failure is not None:
+        raise failure
+
+
+def _take_part(given: dict[str, Any]) -> None:
+    """What each process does: its share of the work, unless one of an earlier attempt had to refuse it."""
+    import ray
+
+    box = given["box"]
+    if ray.get(box.refusal.remote()) is not None:
+        return
+    os.chdir(given["folder"])  # where the user's paths mean what they say
+    try:
+        given["work"](Distant(box) if ranks.is_first() else Silence())
+    except LostProcess:
+        raise  # Ray starts all of them again
+    except Exception as problem:
+        ours = isinstance(problem, MeinError)
+        sentence = str(problem) if ours else f"Training failed on the cluster ({problem!r}): see Ray's logs."
+        ray.get(box.refuse.remote(sentence))  # another attempt would end no better
+        raise
+
+
+def _scaling(processes: int | None) -> Any:
+    """So many processes at most, and fewer while machines are missing; the cores are shared among them."""
+    import ray
+    from ray.train import ScalingConfig
+
+    cluster = ray.cluster_resources()
+    machines = [node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]]
+    cores = [int(count) for count in machines if count >= 1]
+    gpus = int(cluster.get("GPU", 0))
+    if gpus:
+        return ScalingConfig(num_workers=(1, min(gpus, processes or gpus)), use_gpu=True)
+    most = len(cores) if processes is None else processes
+    own = max(1, min(sum(cores) // most, *cores))
+    return ScalingConfig(num_workers=(1, most), resources_per_worker={"CPU": own})

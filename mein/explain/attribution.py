@@ -1,0 +1,129 @@
+"""Shares of fragments; what blanking a piece costs.
+
+How what an imitator moved is split over fragments.
+
+I: imitators, J: pieces of a document, Y: classes. Fragment j of an imitator with window c holds the pieces
+j - c .. j + c, those of them that the document has.
+
+The imitators of a run by themselves: what each window says of documents, and which pieces matter.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from mein.config import Config
+from mein.imitators.reference import Imitators
+from mein.mixture.inference import Evidence, choose_device
+from mein.model.artefacts import load_encoder, restore
+from mein.model.build import build_imitators
+from mein.runtime.run_folder import RunFolder
+from mein.runtime.tensors import load_facts
+from mein.text.encoder import Encoder
+from mein.text.ragged import Ragged
+
+
+def fragment_shares(a: np.ndarray, b: np.ndarray, weights: np.ndarray, parts: np.ndarray) -> np.ndarray:
+    """The share (I, J) of each fragment; an imitator's add up to its part (I,), exactly.
+
+    a, b (I, J): p_ij of the two labels; weights (I,): gate over temperature, of any sign.
+
+    With A = mean_j a_j and B = mean_j b_j, an imitator moves the log-odds by its weight times
+    log A - log B = sum_j (a_j - b_j) / (J L(A, B)), where L is the logarithmic mean
+    (A - B) / (log A - log B). So a fragment's share is proportional to how far it leans, a_j - b_j: what
+    alpha would lose without it, to the first order, at the scale that makes the sum exact. What centring
+    takes out of alpha is spread over all fragments alike: one counts for how much more it says than an
+    average text does.
+    """
+    J = a.shape[1]
+    mean = _log_mean(a.mean(axis=1), b.mean(axis=1))
+    shares: np.ndarray = weights[:, None] * (a - b) / (J * mean[:, None])
+    shares += ((parts - shares.sum(axis=1)) / J)[:, None]
+    return shares
+
+
+def strongest(shares: np.ndarray, weights: np.ndarray, count: int) -> Sequence[tuple[int, int]]:
+    """The imitator and position of the fragments with the largest shares (I, J) of either sign, in order.
+
+    Those of imitators with a negative weight come last: such an imitator corrects the others, and what
+    it takes away at a fragment does not say that the fragment speaks for the other label.
+    """
+    corrects = np.broadcast_to(weights[:, None] < 0, shares.shape)
+    order = np.lexsort((-np.abs(shares).ravel(), corrects.ravel()))[:count]
+    i, j = np.unravel_index(order, shares.shape)
+    return list(zip(i.tolist(), j.tolist(), strict=True))
+
+
+def _log_mean(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """(a - b) / (log a - log b), and a where they meet."""
+    difference = np.log(a) - np.log(b)
+    meet = np.abs(difference) < 1e-9
+    return np.where(meet, a, (a - b) / np.where(meet, 1.0, difference))
+
+
+@dataclass(frozen=True)
+class Voices:
+    """The imitators of a run and what their word counts: g_i / T."""
+
+    imitators: Imitators
+    encoder: Encoder
+    weights: np.ndarray
+    classes: int
+
+
+def load_voices(folder: RunFolder, config: Config, classes: int) -> Voices:
+    """The imitators of a run that were taught, without its expert, which may be large."""
+    device = choose_device(config.runtime.device)
+    encoder = load_encoder(config, folder)
+    with torch.random.fork_rng(devices=[]):  # initial weights are drawn, and then replaced
+        imitators = build_imitators(config, encoder.pieces.size, classes, is_taught=True)
+    restore(folder, "imitators", imitators)
+    facts = load_facts(folder / "mixture.safetensors")
+    gates = np.array(facts["gates"])[: len(imitators.windows)]  # behind them a lexicon's, if there is one
+    weights = gates / facts["temperature"]
+    return Voices(imitators.to(device), encoder, weights, classes)
+
+
+@torch.no_grad()
+def streams(voices: Voices, pieces: Ragged) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Batches of documents: a stream (S,), the row of each position (S,), -1 in gaps; p_ij (I, S, Y)."""
+    for rows, batch, log_probs in Evidence(voices.imitators, voices.classes).window_log_probs(pieces):
+        document = np.append(rows, -1)[batch.document.cpu().numpy()]
+        yield batch.pieces.cpu().numpy(), document, log_probs.double().exp().cpu().numpy()
+
+
+def piece_scores(voices: Voices, pieces: Ragged, a: int, b: int) -> np.ndarray:
+    """By how much the imitators' log-odds of label a over b fall when each piece is blanked (J,)."""
+    scores: np.ndarray = piece_falls(voices, pieces, a, b).sum(0)
+    return scores
+
+
+def piece_falls(voices: Voices, pieces: Ragged, a: int, b: int) -> np.ndarray:
+    """The same for each imitator (I, J), times its weight.
+
+    Pieces (1, J) of one document. Blanking piece t changes p_ij only for |j - t| <= c_i, so it is enough
+    to read, for every t, the 4 gap + 1 pieces around it. Not of every label: p is (I, J, 2).
+    """
+    J, gap = int(pieces.lengths[0]), voices.imitators.gap
+    if J == 0:
+        return np.zeros((len(voices.weights), 0))
+    p = np.concatenate(
+        [p[:, document >= 0][:, :, [a, b]] for _, document, p in streams(voices, pieces)], axis=1
+    )
+    around = np.lib.stride_tricks.sliding_window_view(np.pad(pieces.values, 2 * gap), 4 * gap + 1).copy()
+    around[:, 2 * gap] = 0
+    rows = Ragged(around.ravel(), np.arange(J + 1, dtype=np.int64) * (4 * gap + 1))
+    blanked = np.concatenate(
+        [p[:, document >= 0][:, :, [a, b]] for _, document, p in streams(voices, rows)], axis=1
+    )
+    blanked = blanked.reshape(len(p), J, 4 * gap + 1, 2)[:, :, gap : 3 * gap + 1]  # (I, J, 2 gap + 1, 2)
+    near = np.arange(J)[:, None] + np.arange(-gap, gap + 1)
+    inside = ((near >= 0) & (near < J))[:, :, None]
+    change = ((blanked - p[:, np.clip(near, 0, J - 1)]) * inside).sum(2)  # (I, J, 2)
+    total = p.sum(1, keepdims=True)
+    before, after = np.log(total), np.log(np.maximum(total + change, np.finfo(np.float64).tiny))
+    fall = (before[..., 0] - before[..., 1]) - (after[..., 0] - after[..., 1])
+    falls: np.ndarray = voices.weights[:, None] * fall
+    return falls

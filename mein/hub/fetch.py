@@ -1,0 +1,269 @@
+"""A model folder that works offline.
+
+Where a model comes from: a local folder, or a name on the Hugging Face hub.
+
+A folder with all that a model needs offline: network, tokenizer, and facts about them.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from torch import Tensor, nn
+
+from mein.errors import ConfigError, RunError
+from mein.hub.library import LOADING_PROBLEMS, LOCAL, reason, transformers_quietly
+from mein.hub.networks import (
+    FACTS,
+    Facts,
+    as_expert,
+    blank_token,
+    embeddings_of,
+    freeze,
+    is_of_encoder,
+    load_classifier,
+    longest_input,
+    read_facts,
+    reads_the_end,
+    refuse_to_cut,
+)
+from mein.runtime.files import writing_failed
+
+CONFIG = "config.json"
+POOLING = "1_Pooling/config.json"
+WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
+VOCABULARIES = (
+    "tokenizer.json",
+    "vocab.txt",
+    "vocab.json",
+    "spiece.model",
+    "spm.model",
+    "sentencepiece.bpe.model",
+    "tokenizer.model",
+)
+# No pattern meets pickled weights, and none meets copies for other libraries in deeper folders.
+WANTED = [
+    *(CONFIG, POOLING, *WEIGHTS, *VOCABULARIES),
+    *("model-*.safetensors", "tokenizer_config.json", "special_tokens_map.json"),
+    *("added_tokens.json", "merges.txt"),
+]
+
+
+def locate(model: str) -> Path:
+    """The folder with a model's files, fetched from the hub where `model` is no folder."""
+    path = Path(model).expanduser()
+    if not path.is_dir():
+        if model.startswith((".", "/", "~")) or model.count("/") > 1 or path.exists():
+            raise ConfigError(
+                f"There is no folder {model!r}: give one that save_pretrained wrote, or a name on the hub."
+            )
+        path = _download(model)
+    _check(model, path)
+    return path
+
+
+def pooling_of(source: Path, default: str = "mean") -> str:
+    """How a model's states become features: what sentence-transformers wrote beside it, or the default."""
+    try:
+        settings = json.loads((source / POOLING).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return default
+    except ValueError as problem:
+        path = source / POOLING
+        raise ConfigError(f"{path} is damaged ({reason(problem)}): restore or remove it.") from problem
+    flags = [name for name, value in settings.items() if name.startswith("pooling_mode_") and value is True]
+    mode = str(settings.get("pooling_mode", "+".join(flags)))  # newer files name it, older ones flag it
+    return mode.removeprefix("pooling_mode_").removesuffix("_tokens").removesuffix("_token")
+
+
+def _download(model: str) -> Path:
+    with transformers_quietly():
+        import huggingface_hub
+        from huggingface_hub.utils import HfHubHTTPError, HFValidationError, RepositoryNotFoundError
+    try:
+        return Path(huggingface_hub.snapshot_download(model, allow_patterns=WANTED))
+    except HFValidationError as problem:
+        raise ConfigError(
+            f"{model!r} is neither a folder nor a name on the hub: give one such as "
+            "./minilm or sentence-transformers/all-MiniLM-L6-v2."
+        ) from problem
+    except RepositoryNotFoundError as problem:
+        raise ConfigError(
+            f"The hub shows no model {model!r}: check its spelling, or log in with `hf auth login` "
+            "if it is private."
+        ) from problem
+    except (OSError, HfHubHTTPError) as problem:
+        raise ConfigError(
+            f"{model!r} is no folder here, and as a name on the hub it cannot be reached "
+            f"({reason(problem)}): go online once, or give a local folder."
+        ) from problem
+
+
+def _check(model: str, source: Path) -> None:
+    if not (source / CONFIG).is_file():
+        raise ConfigError(
+            f"{model!r} is no model of transformers, it has no {CONFIG}: give a folder that "
+            "save_pretrained wrote."
+        )
+    if not any((source / name).is_file() for name in WEIGHTS):
+        raise ConfigError(
+            f"{model!r} has no {WEIGHTS[0]}, and pickled weights are not read since they can run code: "
+            "convert them with save_pretrained."
+        )
+    # subtle: without any of these, transformers makes an empty vocabulary and says nothing
+    if not any((source / name).is_file() for name in VOCABULARIES):
+        raise ConfigError(
+            f"{model!r} has no tokenizer: save it into the same folder with the tokenizer's save_pretrained."
+        )
+
+
+Loaded = tuple[nn.Module, dict[str, Tensor]]  # a network, and those of its weights that are worth keeping
+
+
+def fetch(
+    model: str, folder: Path, classes: int, layers: int | None = None, frozen_layers: int | None = None
+) -> None:
+    """Leave in `folder` what a model needs to work offline; it appears whole or not at all.
+
+    `model` is a local folder or a name on the hub; of its layers the first `layers` are kept, and it is
+    seen that `frozen_layers` leave some to train. Of a head that is missing or has another number of
+    classes nothing is kept: `load_transformer` draws one from its seed.
+    """
+
+    def load(source: Path, tokenizer: Any) -> Loaded:
+        network, fresh = load_network(source, model, classes, layers)
+        as_expert(network, repr(model))
+        freeze(network, frozen_layers, model)
+        return network, without(network, fresh)
+
+    fetch_as(model, folder, classes, load)
+
+
+def fetch_as(model: str, folder: Path, classes: int, load: Callable[[Path, Any], Loaded]) -> None:
+    """Leave in `folder` the network that `load` makes of a source and its tokenizer, whole or not at all."""
+    if _is_fetched(model, folder, classes):
+        return
+    source = locate(model)
+    with filling(folder.with_name(f".{folder.name}.fetching"), folder) as temporary:
+        _fill(temporary, source, model, classes, load)
+        sync(temporary)
+        temporary.replace(folder)
+
+
+@contextmanager
+def filling(temporary: Path, folder: Path) -> Iterator[Path]:
+    """A temporary folder for what is to lie in `folder`, gone afterwards; what cannot be written is told."""
+    shutil.rmtree(temporary, ignore_errors=True)  # a kill may have left one
+    try:
+        temporary.mkdir(parents=True)
+        yield temporary
+    except OSError as problem:
+        raise writing_failed(folder, problem) from problem
+    except SafetensorError as problem:
+        raise RunError(f"Cannot write {folder}: {reason(problem)}; free some space there.") from problem
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _is_fetched(model: str, folder: Path, classes: int) -> bool:
+    if not (folder / FACTS).exists():
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise RunError(f"{folder} exists and holds no fetched model: choose another folder or empty it.")
+        return False
+    facts = read_facts(folder)
+    if (facts.model, facts.classes) != (model, classes):
+        raise RunError(
+            f"{folder} holds {facts.model!r} for {facts.classes} classes, not {model!r} for {classes}: "
+            "choose another folder or remove it."
+        )
+    return True
+
+
+def _fill(folder: Path, source: Path, model: str, classes: int, load: Callable[[Path, Any], Loaded]) -> None:
+    tokenizer = load_tokenizer(source, model)
+    network, kept = load(source, tokenizer)
+    if tokenizer.backend_tokenizer.get_vocab_size(with_added_tokens=False) > embeddings_of(network):
+        raise ConfigError(
+            f"{model!r} has more tokens than embeddings: give it the tokenizer that it was trained with."
+        )
+    with transformers_quietly():
+        tokenizer.save_pretrained(folder)
+        network.save_pretrained(folder, state_dict=kept)  # type: ignore[operator]
+    facts = Facts(
+        model=model,
+        classes=classes,
+        longest=longest_input(network, tokenizer.model_max_length),
+        blank=blank_token(network),
+        pooling=pooling_of(source, default="lasttoken" if reads_the_end(network) else "mean"),
+        weights=_hash_of_weights(folder),
+    )
+    text = json.dumps(asdict(facts), indent=2, ensure_ascii=False)
+    (folder / FACTS).write_text(text + "\n", encoding="utf-8")
+
+
+def load_tokenizer(source: Path, model: str) -> Any:
+    """A model's own tokenizer, a fast one."""
+    try:
+        with transformers_quietly() as transformers:
+            tokenizer = transformers.AutoTokenizer.from_pretrained(source, **LOCAL)
+    except LOADING_PROBLEMS as problem:
+        raise ConfigError(
+            f"The tokenizer of {model!r} cannot be read ({reason(problem)}): write it with save_pretrained."
+        ) from problem
+    if not tokenizer.is_fast:
+        raise ConfigError(f"{model!r} has no fast tokenizer: choose a model with a tokenizer.json.")
+    return tokenizer
+
+
+def load_network(
+    source: Path, model: str, classes: int, layers: int | None = None
+) -> tuple[nn.Module, set[str]]:
+    """A model's network for sequence classification, and what starts fresh of it: no part of its encoder."""
+    if layers is not None:
+        refuse_to_cut(source, layers, model)
+    try:
+        network, fresh = load_classifier(source, classes, 0, layers)
+    except LOADING_PROBLEMS as problem:
+        raise ConfigError(
+            f"{model!r} cannot be loaded as a text classifier ({reason(problem)}): "
+            "choose a model that AutoModelForSequenceClassification knows."
+        ) from problem
+    # A head may start fresh, and so may the pooling layer below it; an encoder may not.
+    lost = sorted(name for name in fresh if is_of_encoder(network, name))
+    if lost:
+        raise ConfigError(
+            f"The weights of {model!r} do not fit its {CONFIG}: {lost[0]} is missing or has another shape; "
+            "give the folder that save_pretrained wrote."
+        )
+    return network, fresh
+
+
+def without(network: nn.Module, fresh: set[str]) -> dict[str, Tensor]:
+    """The weights of a network, less some by name."""
+    return {name: value for name, value in network.state_dict().items() if name not in fresh}
+
+
+def _hash_of_weights(folder: Path) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(folder.glob("*.safetensors")):
+        with path.open("rb") as weights:
+            while block := weights.read(1 << 20):
+                digest.update(block)
+    return digest.hexdigest()
+
+
+def sync(folder: Path) -> None:
+    """Bring every file to the disk before the folder gets its name; weights as readable as the others."""
+    mode = (folder / CONFIG).stat().st_mode
+    for path in (path for path in folder.rglob("*") if path.is_file()):
+        with suppress(PermissionError):  # not every disk knows modes
+            path.chmod(mode)
+        with path.open("rb") as written:
+            os.fsync(written.fileno())

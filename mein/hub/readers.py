@@ -1,0 +1,208 @@
+"""Tokens and frozen features.
+
+How texts become the tokens of somebody else's tokenizer.
+
+How texts become the features of a frozen encoder: its states, pooled and brought to length 1.
+"""
+
+import hashlib
+import os
+import re
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from mein.errors import ConfigError
+from mein.hub.library import missing
+from mein.hub.networks import damaged, load_encoder, read_facts
+from mein.text.batches import WordBatch, in_batches, pad_words
+from mein.text.ragged import Ragged, concatenate, offsets_of, ragged
+
+FILE = "tokenizer.json"
+PARALLELISM = "TOKENIZERS_PARALLELISM"
+BATCH_TEXTS = 256  # texts that a thread cuts at once
+SURROGATE = re.compile("[\ud800-\udfff]")  # half a pair: no UTF-8
+
+
+class HubTokenizer:
+    """Texts -> token ids (int32), special ones included, of each text at most `max_length`, the first.
+
+    Without `max_length` the model's own limit holds, which also holds above it. A text that spells a
+    special token, such as [SEP], is cut like any other text. No text is without tokens.
+    One that `reads_on` gives a longer text whole: passages of `max_length` tokens end to end, the last one
+    shorter, each with special tokens of its own.
+    Pickling keeps the folder's name and not the vocabulary.
+    """
+
+    is_slow = False
+
+    def __init__(
+        self, folder: Path, max_length: int | None = None, threads: int = 1, reads_on: bool = False
+    ) -> None:
+        facts = read_facts(folder)
+        self.folder = folder
+        self.threads = threads
+        self.reads_on = reads_on
+        known = [limit for limit in (max_length, facts.longest) if limit is not None]
+        self.max_length = min(known, default=None)
+        self._blank = facts.blank
+        self._tokenizer = _load(folder, self.max_length)
+        if reads_on:  # subtle: 0.23.1 and 0.23.2 of the library lose the rest of a text that they cut
+            self._tokenizer.no_truncation()
+
+    def __reduce__(self) -> tuple[type["HubTokenizer"], tuple[Path, int | None, int, bool]]:
+        return HubTokenizer, (self.folder, self.max_length, self.threads, self.reads_on)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Equal for two tokenizers only if they cut alike."""
+        how = (self.max_length, self._blank, *(["reads on to the end"] if self.reads_on else []))
+        content = (self.folder / FILE).read_bytes() + repr(how).encode("utf-8")
+        return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+    def __call__(self, texts: Sequence[str]) -> Ragged:
+        """The token ids of each text, one at least."""
+        batches = [texts[start : start + BATCH_TEXTS] for start in range(0, len(texts), BATCH_TEXTS)]
+        with _own_threads_only():
+            if self.threads == 1 or len(batches) == 1:
+                return concatenate(map(self._cut, batches))
+            with ThreadPoolExecutor(self.threads) as threads:  # the library works without Python's lock
+                return concatenate(threads.map(self._cut, batches))
+
+    def _cut(self, texts: Sequence[str]) -> Ragged:
+        readable = [SURROGATE.sub("\ufffd", text) for text in texts]
+        found = self._tokenizer.encode_batch_fast(readable)
+        rows = [self._in_passages(tokens) if self.reads_on else tokens.ids for tokens in found]
+        return ragged([row or [self._blank] for row in rows])
+
+    def _in_passages(self, tokens: Any) -> list[int]:
+        """All tokens of a text in passages, with the special tokens around it around each, end to end."""
+        ids, is_special = tokens.ids, tokens.special_tokens_mask
+        if self.max_length is None or len(ids) <= self.max_length:
+            return list(ids)
+        first, last = is_special.index(0), len(ids) - is_special[::-1].index(0)
+        room = self.max_length - first - (len(ids) - last)
+        starts = range(first, last, room)
+        passages = (ids[:first] + ids[start : min(start + room, last)] + ids[last:] for start in starts)
+        return [number for passage in passages for number in passage]
+
+
+def _load(folder: Path, max_length: int | None) -> Any:
+    try:
+        from tokenizers import Tokenizer
+    except ImportError as problem:
+        raise missing(problem) from problem
+    try:
+        tokenizer = Tokenizer.from_file(str(folder / FILE))
+    except Exception as problem:  # the library raises nothing more special
+        raise damaged(folder, problem) from problem
+    specials = tokenizer.num_special_tokens_to_add(False)
+    if max_length is not None and max_length <= specials:
+        raise ConfigError(
+            f"max_length (={max_length}) leaves no room beside {specials} special tokens: "
+            f"set it to {specials + 1} or more."
+        )
+    # subtle: some are saved with a padding and a cut of their own (MiniLM: both to 128)
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    if max_length is not None:
+        tokenizer.enable_truncation(max_length)
+    tokenizer.encode_special_tokens = True
+    return tokenizer
+
+
+@contextmanager
+def _own_threads_only() -> Iterator[None]:
+    """Keep the library from threads of its own, of which it warns at every later fork.
+
+    Whoever set its variable knows why, and is obeyed.
+    """
+    is_ours = PARALLELISM not in os.environ
+    if is_ours:
+        os.environ[PARALLELISM] = "false"
+    try:
+        yield
+    finally:
+        if is_ours:
+            os.environ.pop(PARALLELISM, None)
+
+
+BATCH_TOKENS, GPU_BATCH_TOKENS = 16_384, 65_536  # tokens in flight
+CPU = torch.device("cpu")
+
+
+class FrozenFeatures:
+    """Texts -> rows of F features (float32): x / |x|, x the mean of a text's states, its first or its last.
+
+    Texts of like length share a batch. On a GPU states are computed in bfloat16, elsewhere in
+    float32, where a text's features do not depend on its neighbours.
+    """
+
+    is_slow = True
+
+    def __init__(
+        self, folder: Path, max_length: int | None = None, device: torch.device = CPU, threads: int = 1
+    ) -> None:
+        facts = read_facts(folder)
+        if facts.pooling not in ("mean", "cls", "lasttoken"):
+            raise ConfigError(
+                f"{facts.model!r} pools its states by {facts.pooling!r}, but features are pooled by mean, "
+                "cls or lasttoken: choose another encoder."
+            )
+        self.device = device
+        self._facts = facts
+        self._tokenizer = HubTokenizer(folder, max_length, threads)
+        self._encoder = load_encoder(folder).to(device)
+        self.size: int = self._encoder.config.hidden_size  # type: ignore[union-attr, assignment]
+
+    def __reduce__(self) -> tuple[type["FrozenFeatures"], tuple[Path, int | None, torch.device, int]]:
+        tokenizer = self._tokenizer
+        return FrozenFeatures, (tokenizer.folder, tokenizer.max_length, self.device, tokenizer.threads)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Equal for two of them only if they compute alike, up to rounding."""
+        parts = (self._facts.weights, self._facts.pooling, self._tokenizer.fingerprint)
+        return hashlib.blake2b(repr(parts).encode("utf-8"), digest_size=16).hexdigest()
+
+    @torch.no_grad()
+    def __call__(self, texts: Sequence[str]) -> Ragged:
+        """The features of each text, F numbers a row, in the order of the texts."""
+        tokens = self._tokenizer(texts)
+        features = np.zeros((len(texts), self.size), np.float32)
+        order = np.argsort(tokens.lengths, kind="stable")
+        budget = GPU_BATCH_TOKENS if self.device.type == "cuda" else BATCH_TOKENS
+
+        def read(rows: np.ndarray) -> np.ndarray:
+            found: np.ndarray = self._features(pad_words(tokens.take(rows), self.device)).cpu().numpy()
+            return found
+
+        features[order] = np.concatenate(
+            [np.zeros((0, self.size), np.float32), *in_batches(tokens.lengths, order, budget, read)]
+        )
+        return Ragged(features.reshape(-1), offsets_of(np.full(len(texts), self.size)))
+
+    def _features(self, batch: WordBatch) -> Tensor:
+        """Features (B, F), float32, of tokens (B, T)."""
+        T = batch.words.shape[1]
+        is_token = torch.arange(T, device=self.device) < batch.lengths.to(self.device)[:, None]  # (B, T)
+        is_cuda = self.device.type == "cuda"
+        with torch.autocast("cuda", torch.bfloat16) if is_cuda else nullcontext():
+            states = self._encoder(input_ids=batch.words, attention_mask=is_token.long()).last_hidden_state
+        states = states.float()  # (B, T, F)
+        if self._facts.pooling == "cls":
+            pooled = states[:, 0]
+        elif self._facts.pooling == "lasttoken":
+            pooled = states[torch.arange(len(states)), batch.lengths.cpu() - 1]
+        else:
+            weight = is_token[..., None].float()
+            pooled = (states * weight).sum(1) / weight.sum(1)
+        return functional.normalize(pooled, dim=-1)

@@ -1,0 +1,177 @@
+"""Frozen networks over many documents: the expert's logits and the imitators' alpha, batch by batch."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from mein.errors import ConfigError
+from mein.experts.base import Expert
+from mein.imitators.projected import Tabulated, projected_log_probs
+from mein.imitators.reference import Imitators, average_windows
+from mein.runtime import ranks
+from mein.runtime.progress import SILENCE, Reporter, Task
+from mein.text.batches import PieceBatch, in_batches, pack_pieces, pad_words
+from mein.text.ragged import Ragged
+
+BATCH_TOKENS = 16_384  # tokens in flight: large enough to keep cores busy, small beside the networks
+GPU_BATCH_TOKENS = 262_144
+
+
+def choose_device(name: str) -> torch.device:
+    """The device with this name; "auto" is a GPU where there is one. Several processes get one GPU each."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and ranks.world() > 1:
+        name = f"cuda:{ranks.local_rank()}"
+    try:
+        device = torch.device(name)
+    except RuntimeError as problem:
+        raise ConfigError(f"Unknown device {name!r}: choose auto, cpu, cuda or cuda:1.") from problem
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ConfigError(
+            f"Device {name!r} is not there, this machine offers {torch.cuda.device_count()} GPUs to torch: "
+            "choose auto or cpu."
+        )
+    return device
+
+
+def device_of(network: nn.Module) -> torch.device:
+    """Where a network's parameters lie."""
+    return next(network.parameters()).device
+
+
+def fast_precision(device: torch.device) -> AbstractContextManager[object]:
+    """bfloat16 matrix products on a GPU, float16 in LSTMs; float32 on a CPU, where they may not even run."""
+    return torch.autocast("cuda", torch.bfloat16) if device.type == "cuda" else nullcontext()
+
+
+def batch_tokens(device: torch.device) -> int:
+    """How many tokens keep a device busy without filling its memory."""
+    return GPU_BATCH_TOKENS if device.type == "cuda" else BATCH_TOKENS
+
+
+def expert_logits(expert: Expert, words: Ragged, task: Task = SILENCE) -> np.ndarray:
+    """z (n, Y), float32, in the documents' order; documents of like length share a batch.
+
+    A task hears of every batch.
+    """
+    logits = np.zeros((len(words), expert.classes), dtype=np.float32)
+    for documents in reading(expert, words, logits):
+        task.advance(documents)
+    return logits
+
+
+@torch.no_grad()
+def reading(expert: Expert, words: Ragged, logits: np.ndarray) -> Iterator[int]:
+    """Fill z (n, Y), once all is read; yields how many documents were in each batch."""
+    device = device_of(expert)
+    tokens, order = batch_tokens(device), np.argsort(words.lengths, kind="stable")
+
+    def read(rows: np.ndarray) -> Tensor:
+        batch = pad_words(words.take(rows), device)
+        with fast_precision(device):
+            z: Tensor = expert(batch.words, batch.lengths)
+        return z.float()
+
+    found = [torch.zeros(0, expert.classes, device=device)]
+    for z in in_batches(words.lengths, order, tokens, read):
+        found.append(z)
+        yield len(z)
+    logits[order] = torch.cat(found).cpu().numpy()  # once, for a GPU works on while we prepare
+
+
+class LastWord:
+    """What an expert says of some documents, z (n, Y); it is asked again only where its weights are others.
+
+    Stages, controls and verdicts often ask for the word of one and the same expert, which may be slow.
+    Parameters that do not learn are taken to be the same. Processes that ask together must also agree
+    that they ask.
+    """
+
+    def __init__(
+        self,
+        words: Ragged,
+        part: str,
+        reporter: Reporter,
+        ask: Callable[[Expert, Ragged, Task], np.ndarray] = expert_logits,
+        agreed: Callable[[bool], bool] = bool,
+    ) -> None:
+        self.words = words
+        self._part = part
+        self._reporter = reporter
+        self._ask = ask
+        self._agreed = agreed
+        self._weights: dict[str, Tensor] | None = None
+        self._z = np.zeros(0)
+
+    def __call__(self, expert: Expert) -> np.ndarray:
+        """z (n, Y), not to be written to."""
+        weights = {name: p.detach() for name, p in expert.named_parameters() if p.requires_grad}
+        weights |= dict(expert.named_buffers())
+        if self._agreed(self._weights is None or not _are_equal(weights, self._weights)):
+            self._weights = None  # gives its memory back first
+            with self._reporter.task(f"reading {self._part}", len(self.words)) as task:
+                self._z = self._ask(expert, self.words, task)
+            self._weights = {name: value.clone() for name, value in weights.items()}
+        return self._z
+
+
+def _are_equal(some: dict[str, Tensor], others: dict[str, Tensor]) -> bool:
+    """Whether tensors of the same names are equal."""
+    return some.keys() == others.keys() and all(torch.equal(some[name], others[name]) for name in some)
+
+
+def imitator_alpha(imitators: Imitators, pieces: Ragged, classes: int) -> np.ndarray:
+    """alpha less the imitators' offset (I, n, Y), float32, in the documents' order."""
+    return Evidence(imitators, classes).alpha(pieces)
+
+
+class Evidence:
+    """What frozen imitators say, call after call: tables of the whole vocabulary are made once and kept.
+
+    Whether a call looks pieces up in the tables depends on nothing but its own documents, so that the same
+    documents get the same bits whatever was asked before, unless a GPU is full.
+    """
+
+    def __init__(self, imitators: Imitators, classes: int) -> None:
+        self.imitators = imitators
+        self.classes = classes
+        self._tables: Callable[[Tensor], Tensor] | None = None
+
+    @torch.no_grad()
+    def alpha(self, pieces: Ragged) -> np.ndarray:
+        """alpha less the imitators' offset (I, n, Y), float32, in the documents' order."""
+        if not self.imitators.windows or not len(pieces):
+            return np.zeros((len(self.imitators.windows), len(pieces), self.classes), dtype=np.float32)
+        found = []
+        for _, batch, log_probs in self.window_log_probs(pieces):
+            averaged = average_windows(log_probs, batch.document, batch.lengths)
+            has_pieces = (batch.lengths > 0)[None, :, None]  # without pieces there is nothing to centre
+            found.append(averaged - self.imitators.offset[:, None] * has_pieces)
+        alpha: np.ndarray = torch.cat(found, dim=1).float().cpu().numpy()
+        return alpha
+
+    @torch.no_grad()
+    def window_log_probs(self, pieces: Ragged) -> Iterator[tuple[np.ndarray, PieceBatch, Tensor]]:
+        """Rows, their packed batch and log p_ij (I, S, Y), batch after batch, in the documents' order."""
+        device, log_probs = device_of(self.imitators), self._reader(int(pieces.lengths.sum()))
+
+        def read(rows: np.ndarray) -> tuple[np.ndarray, PieceBatch, Tensor]:
+            batch = pack_pieces(pieces.take(rows), self.imitators.gap, device)
+            return rows, batch, log_probs(batch.pieces)
+
+        yield from in_batches(pieces.lengths, np.arange(len(pieces)), batch_tokens(device), read)
+
+    def _reader(self, pieces: int) -> Callable[[Tensor], Tensor]:
+        """log p_ij (I, S, Y) of streams, for so many pieces in all."""
+        vocabulary = cast(nn.Embedding, self.imitators.embeddings[0]).num_embeddings
+        if pieces <= vocabulary:  # too few to be worth the tables
+            return partial(projected_log_probs, self.imitators)
+        if self._tables is None:
+            self._tables = Tabulated(self.imitators).log_probs
+        return self._tables

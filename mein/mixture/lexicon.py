@@ -1,0 +1,180 @@
+"""A lexicon: what pieces, pairs and triples of them say of the labels, learned from labelled documents alone.
+
+The paper has none. Imitators know no more than the expert told them; words know what an expert of few
+labels has not learned yet. It is logistic regression on which entries a document has, each weighed by
+naive Bayes (Wang & Manning 2012).
+"""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from scipy.sparse import coo_array, csr_array
+from scipy.special import log_softmax
+from sklearn.linear_model import LogisticRegression
+from torch import Tensor
+
+from mein.errors import RunError
+from mein.runtime.seeds import numpy_generator
+from mein.runtime.tensors import load_tensors
+from mein.text.ragged import Ragged
+
+LEXICON = "lexicon.safetensors"  # in a run folder: what predicts, learned from train and dev
+LEXICON_OF_TRAIN = "lexicon-of-train.safetensors"  # the one that may be asked about dev
+SPEAKS_IN = ("mixture", "closed", "random")  # also in the controls: no imitator taught it
+INVERSE_REGULARISATION = 30.0  # the baseline's
+LONGEST = 3  # pieces of an entry
+LARGEST_OF_TRIPLES = 2_000_000  # vocabulary whose triples have codes of 63 bits
+LEAST_DOCUMENTS = 2  # that hold an entry
+MOST_ENTRIES = 200_000  # the most frequent
+MOST_WEIGHTS = 5_000_000  # entries times classes
+MOST_PIECES = 10_000_000  # to learn from: 1.6 GB and 15 s where there are two classes
+ARRAYS = ("entries", "telling", "weights", "bias")
+
+
+@dataclass(frozen=True)
+class Lexicon:
+    """log p(y | X) = log softmax(W' x + b), x the weighed entries of a document. F: entries, Y: classes."""
+
+    entries: np.ndarray
+    """Codes (F,) of pieces, of pairs and of triples of them, rising."""
+    telling: np.ndarray
+    """How much each entry counts (F,): the better it tells a class from the others, the more."""
+    weights: np.ndarray
+    """W (F, Y)."""
+    bias: np.ndarray
+    """b (Y,)."""
+    vocabulary_size: int
+    """How many pieces there are."""
+    gate: float = 1.0
+    """What its word counts in a mixture."""
+
+    def log_probs(self, pieces: Ragged) -> np.ndarray:
+        """log p(y | X) (n, Y), float32, of documents."""
+        rows, codes = codes_of(pieces, self.vocabulary_size)
+        if not len(self.entries):
+            codes = codes[:0]
+        at = np.searchsorted(self.entries, codes).clip(max=max(0, len(self.entries) - 1))
+        known = self.entries[at] == codes
+        holds = _present(rows[: len(codes)][known], at[known], (len(pieces), len(self.entries)))
+        logits = weighed(holds, self.telling) @ self.weights + self.bias
+        found: np.ndarray = log_softmax(logits.astype(np.float64), axis=1).astype(np.float32)
+        return found
+
+    def logits(self, pieces: Ragged) -> np.ndarray:
+        """What it adds to the logits of a mixture (n, Y): its gate times its word."""
+        return self.gate * self.log_probs(pieces).astype(np.float64)
+
+    def with_gate(self, gate: float) -> "Lexicon":
+        """The same, whose word counts so much."""
+        return replace(self, gate=gate)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What `load_lexicon` makes it from again, but for the gate."""
+        found = {name: torch.from_numpy(getattr(self, name)) for name in ARRAYS}
+        return found | {"vocabulary_size": torch.tensor(self.vocabulary_size)}
+
+
+def load_lexicon(path: Path) -> Lexicon:
+    """The lexicon whose tensors lie in a file."""
+    tensors, _ = load_tensors(path)
+    try:
+        entries, telling, weights, bias = (tensors[name].numpy() for name in ARRAYS)
+        return Lexicon(entries, telling, weights, bias, int(tensors["vocabulary_size"]))
+    except KeyError as problem:
+        raise RunError(
+            f"{path} holds no lexicon that this version of mein can read: train the run again."
+        ) from problem
+
+
+def learn_lexicon(
+    pieces: Ragged, labels: np.ndarray, sample_weight: np.ndarray, classes: int, vocabulary_size: int
+) -> Lexicon:
+    """The lexicon of documents with labels (n,); of very many, of some, drawn alike each time."""
+    kept = _few_enough(pieces.lengths)
+    pieces, labels, sample_weight = pieces.take(kept), labels[kept], sample_weight[kept]
+    rows, codes = codes_of(pieces, vocabulary_size)
+    entries, places = np.unique(codes, return_inverse=True)
+    holds = _present(rows, places, (len(pieces), len(entries)))
+    documents = np.bincount(holds.indices, minlength=len(entries))
+    most = min(MOST_ENTRIES, MOST_WEIGHTS // classes)
+    chosen = np.argsort(-documents, kind="stable")[:most]
+    chosen = np.sort(chosen[documents[chosen] >= LEAST_DOCUMENTS])
+    holds = holds[:, chosen]
+    telling = how_telling(holds, labels, sample_weight)
+    weights, bias = np.zeros((len(chosen), classes), np.float32), np.zeros(classes, np.float32)
+    present = np.unique(labels)
+    if len(chosen) and len(present) > 1:
+        model = LogisticRegression(C=INVERSE_REGULARISATION, max_iter=1000)
+        model.fit(weighed(holds, telling), labels, sample_weight=sample_weight)
+        is_pair = len(present) == 2  # of which scikit-learn has the second's alone
+        weights[:, present[1:] if is_pair else present] = model.coef_.T
+        bias[present[1:] if is_pair else present] = model.intercept_
+    absent = np.setdiff1d(np.arange(classes), present)
+    bias[absent] = bias.min() - np.log(1 + len(pieces))  # as rare as can be
+    return Lexicon(entries[chosen], telling, weights, bias, vocabulary_size)
+
+
+def _few_enough(lengths: np.ndarray) -> np.ndarray:
+    """Documents, by place, that together have no more than `MOST_PIECES`, none a tenth of it; or all."""
+    if lengths.sum() <= MOST_PIECES:
+        return np.arange(len(lengths))
+    order = numpy_generator(0, "lexicon").permutation(np.flatnonzero(lengths <= MOST_PIECES // 10))
+    found: np.ndarray = np.sort(order[np.cumsum(lengths[order]) <= MOST_PIECES])
+    return found
+
+
+def codes_of(pieces: Ragged, vocabulary_size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and codes of all pieces p, then of all pairs (p, q) of neighbours, then of triples.
+
+    A code is p, (p + 1) V + q, and for a triple that of its pair in the place of p. Vocabularies too
+    large for it have no triples.
+
+    >>> rows, codes = codes_of(Ragged(np.array([1, 2, 3, 2]), np.array([0, 3, 4])), 10)
+    >>> rows.tolist(), codes.tolist()
+    ([0, 0, 0, 1, 0, 0, 0], [1, 2, 3, 2, 22, 33, 233])
+    """
+    values = pieces.values.astype(np.int64)
+    rows = np.repeat(np.arange(len(pieces)), pieces.lengths)
+    found, codes = [(rows, values)], values
+    for length in range(2, LONGEST + 1 if vocabulary_size < LARGEST_OF_TRIPLES else LONGEST):
+        last = length - 1
+        codes = (codes[:-1] + 1) * vocabulary_size + values[last:]
+        is_one = rows[last:] == rows[: len(codes)]  # all of it stands in one document
+        found.append((rows[last:][is_one], codes[is_one]))
+    return np.concatenate([r for r, _ in found]), np.concatenate([c for _, c in found])
+
+
+def how_telling(holds: csr_array, labels: np.ndarray, sample_weight: np.ndarray) -> np.ndarray:
+    """max_y |log p(entry | y) - log p(entry | not y)| (F,), of which entries (n, F) documents hold.
+
+    p is an entry's share of all entries in documents of a class, each counted once a document and
+    once more. For two classes this is naive Bayes' log-odds, but for the sign.
+    """
+    classes, which = np.unique(labels, return_inverse=True)
+    if len(classes) < 2:
+        return np.ones(holds.shape[1], np.float32)
+    documents = (which, np.arange(len(labels)))
+    is_of = csr_array((sample_weight.astype(np.float64), documents), shape=(len(classes), len(labels)))
+    within = (is_of @ holds).toarray() + 1.0
+    outside = within.sum(0) - within
+    ratio = np.log(within / within.sum(1, keepdims=True)) - np.log(outside / outside.sum(1, keepdims=True))
+    found: np.ndarray = np.abs(ratio).max(0).astype(np.float32)
+    return found
+
+
+def weighed(holds: csr_array, telling: np.ndarray) -> csr_array:
+    """What entries a document holds (n, F), each weighed, of norm 1."""
+    rows = np.repeat(np.arange(holds.shape[0]), np.diff(holds.indptr))
+    values = telling[holds.indices]
+    norms = np.sqrt(np.bincount(rows, values.astype(np.float64) ** 2, minlength=holds.shape[0]))
+    values = (values / np.where(norms > 0, norms, 1.0)[rows]).astype(np.float32)
+    return csr_array((values, holds.indices, holds.indptr), shape=holds.shape)
+
+
+def _present(rows: np.ndarray, columns: np.ndarray, shape: tuple[int, int]) -> csr_array:
+    """1 where a row has an entry, however often."""
+    found = coo_array((np.ones(len(rows), np.float32), (rows, columns)), shape=shape).tocsr()
+    found.data[:] = 1.0
+    return found

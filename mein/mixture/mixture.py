@@ -1,0 +1,72 @@
+"""The mixture z' = z + sum_i g_i alpha_i (equations 5 and 6), its gates, and its controls."""
+
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from mein.runtime.seeds import numpy_generator
+from mein.runtime.settings import Settings
+
+
+class MixtureConfig(Settings):
+    """How the imitators' evidence is added to the expert's."""
+
+    gates: Literal["free", "sigmoid"] = "free"
+    """free: any number, fitted on dev before the tuning; sigmoid: within (0, 1), as in the paper."""
+    centers_evidence: bool = True
+    """Whether alpha counts relative to its mean over unlabelled text, which takes out the expert's and
+    the imitators' common leaning to one label; it is a class bias, so the form of z' stays."""
+    has_lexicon: bool = False
+    """Whether a lexicon, what pieces, pairs and triples of them say of the labels, has a gate too, if
+    gates are free; the paper has none."""
+
+    @property
+    def hears_lexicon(self) -> bool:
+        """Whether there is a gate for a lexicon: it has to be fitted on dev."""
+        return self.has_lexicon and self.gates == "free"
+
+
+class Gates(nn.Module):
+    """g_i for each imitator: sigma(lam_i) as in the paper, or lam_i itself, which knows no bounds.
+
+    `lam` is the paper's lambda (a keyword in Python).
+    """
+
+    def __init__(self, config: MixtureConfig, imitators: int) -> None:
+        super().__init__()
+        self.kind = config.gates
+        self.lam = nn.Parameter(torch.zeros(imitators))
+
+    @torch.no_grad()
+    def set(self, gates: np.ndarray) -> None:
+        """Give free gates (I,) these values."""
+        assert self.kind == "free", self.kind
+        self.lam.copy_(torch.from_numpy(gates))
+
+    def forward(self) -> Tensor:
+        """g (I,)."""
+        return torch.sigmoid(self.lam) if self.kind == "sigmoid" else self.lam
+
+
+def mix(logits: Tensor, alpha: Tensor, gates: Tensor) -> Tensor:
+    """z' (B, Y) from z (B, Y), alpha (I, B, Y) and gates (I,). With gates of zero, z' is z, bit for bit."""
+    return logits + torch.einsum("i,iby->by", gates, alpha)  # Eq. 6
+
+
+def supervised_loss(logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
+    """The mean of -log p(y | X) times the documents' weights: equation 4 from z, equation 13 from z'.
+
+    Over all of train, not over each batch, the weights have the mean 1: a batch of light documents moves
+    little. labels: ids (B,), or what somebody else says, q(y | X) (B, Y): then it is the mean of -log p
+    under q.
+    """
+    return (weights * functional.cross_entropy(logits, labels, reduction="none")).mean()
+
+
+def random_alpha(imitators: int, documents: int, classes: int, seed: int, part: str) -> np.ndarray:
+    """The paper's control "IMN (Random)": log-softmax of N(0, 1) vectors, drawn once a document."""
+    noise = numpy_generator(seed, "random vectors", part).standard_normal((imitators, documents, classes))
+    return torch.log_softmax(torch.from_numpy(noise), dim=-1).to(torch.float32).numpy()

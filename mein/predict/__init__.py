@@ -1,0 +1,1 @@
+"""Files in, labelled files out."""

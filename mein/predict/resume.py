@@ -1,0 +1,175 @@
+"""What was labelled before a kill: predictions in parts beside the output, each whole or not there.
+
+OUT.parts/
+├── manifest.json   whose parts these are: source, model, what was asked
+├── 000000.arrow    predictions of the first chunk of documents, without their texts and other columns
+└── ...
+
+The output itself is written anew from the source and the parts, so it is the same however often it was
+interrupted. The folder takes 8 bytes a document and class, more where fragments are asked for; it goes
+when the output has its name.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import torch
+
+from mein.data.files import find_files
+from mein.data.writers import UnfitError
+from mein.errors import InputError, RunError
+from mein.model.model import Model
+from mein.runtime.files import atomic_path, is_temporary
+from mein.runtime.run_folder import RunFolder
+
+MANIFEST = "manifest.json"
+
+
+@contextmanager
+def open_parts(target: Path, identity: dict[str, Any], resume: bool) -> Iterator["Parts"]:
+    """The parts of a labelling into `target`; at a clean exit they are removed.
+
+    They also go where no restart could use them: none is whole, or the source itself is at fault. Where
+    the output's format is at fault, another format can use them.
+    """
+    if not target.parent.is_dir():
+        raise InputError(
+            f"{target} cannot be written (No such file or directory); "
+            "check the folder, its permissions and the free space."
+        )
+    parts = Parts(target)
+    with parts.folder.held():
+        parts.claim(identity, resume)
+        try:
+            yield parts
+        except UnfitError as problem:
+            raise InputError(
+                f"{str(problem).removesuffix('.')} (what is labelled is kept: name {parts.folder.path} after "
+                "the new --out, NEW.parts, and add --resume)."
+            ) from problem
+        except BaseException as problem:
+            is_at_fault = isinstance(problem, InputError) and not isinstance(problem.__cause__, OSError)
+            if is_at_fault or not parts.done():
+                parts.remove()
+            raise
+        _settle(target)
+        parts.remove()
+
+
+class Parts:
+    """Tables of predictions by number, in a folder beside the output."""
+
+    def __init__(self, target: Path) -> None:
+        self.target = target
+        self.folder = RunFolder(target.with_name(f"{target.name}.parts"))
+
+    def claim(self, identity: dict[str, Any], resume: bool) -> None:
+        """Make the folder this labelling's, keeping what is there where it is this very one's."""
+        found = self._found()
+        is_same = found is not None and found == json.loads(json.dumps(identity))
+        if is_same and self.done() and not resume:
+            raise RunError(
+                f"{self.folder.path} holds {self.done()} parts of this very labelling, which was stopped: "
+                "go on with --resume, or delete the folder to start anew."
+            )
+        if found is not None and not is_same and resume and self.done():
+            name = next(key for key in {**found, **identity} if found.get(key) != identity.get(key))
+            raise RunError(
+                f"{self.folder.path} was left by another labelling ({name} differs): start with what it was "
+                "started with, or leave --resume out to start anew."
+            )
+        self._clear(keeps_parts=is_same)
+        if not is_same:
+            self.folder.write_json(MANIFEST, identity)
+
+    def table(self, number: int, make: Callable[[], pa.Table]) -> pa.Table:
+        """A part as it was kept, or as it is made now, and then kept."""
+        path = self.folder / f"{number:06}.arrow"
+        if path.exists():
+            with pa.OSFile(str(path)) as file:
+                return pa.ipc.open_file(file).read_all()
+        made = make()
+        with (
+            atomic_path(path) as temporary,
+            pa.OSFile(str(temporary), "wb") as file,
+            pa.ipc.new_file(file, made.schema) as writer,
+        ):
+            writer.write_table(made)
+        return made
+
+    def done(self) -> int:
+        """How many parts are whole."""
+        return len(list(self.folder.path.glob("*.arrow")))
+
+    def remove(self) -> None:
+        """Remove the folder, its parts first: without a manifest they would be taken for a stranger's."""
+        self._clear(keeps_parts=False)
+        shutil.rmtree(self.folder.path, ignore_errors=True)
+
+    def _found(self) -> dict[str, Any] | None:
+        """Whose parts are there; refuses a folder that is not ours."""
+        if (self.folder / MANIFEST).exists():
+            return self.folder.read_json(MANIFEST)
+        names = sorted(path.name for path in self.folder.path.iterdir() if path.name != ".lock")
+        strangers = [name for name in names if not is_temporary(name)]
+        if strangers:
+            raise RunError(
+                f"{self.folder.path} is in the way, and not mein's (it holds {strangers[0]!r}): "
+                "choose another --out."
+            )
+        return None
+
+    def _clear(self, *, keeps_parts: bool) -> None:
+        """Remove halves that a kill left, also of the output, and parts that are no longer wanted."""
+        beside = [
+            path for path in self.target.parent.glob(".*.tmp") if is_temporary(path.name, self.target.name)
+        ]
+        inside = [path for path in self.folder.path.iterdir() if is_temporary(path.name)]
+        unwanted = [] if keeps_parts else list(self.folder.path.glob("*.arrow"))
+        for path in [*beside, *inside, *unwanted]:
+            path.unlink(missing_ok=True)
+
+
+def identity_of(model: Model, source: str, **asked: Any) -> dict[str, Any]:
+    """What must be the same for parts to be of use: the source's files, the model, what was asked."""
+    files = [(file.path, file.filesystem.info(file.path)) for file in find_files(source)]
+    stamps = [
+        (path, info.get("size"), str(info.get("mtime") or info.get("LastModified") or info.get("ETag")))
+        for path, info in files
+    ]
+    checksum = hashlib.blake2b(json.dumps(stamps).encode("utf-8"), digest_size=16).hexdigest()
+    sizes = sum(size or 0 for _, size, _ in stamps)
+    return {
+        "source": {"name": source, "files": len(files), "bytes": sizes, "checksum": checksum},
+        "model": fingerprint(model),
+        **asked,
+    }
+
+
+def fingerprint(model: Model) -> str:
+    """Equal for two models only if they say the same of every text."""
+    digest = hashlib.blake2b(model.encoder.fingerprint.encode("utf-8"), digest_size=16)
+    states = [model.expert.state_dict(), model.imitators.state_dict()]
+    states += [] if model.lexicon is None else [model.lexicon.tensors()]
+    for state in states:
+        for name, tensor in sorted(state.items()):
+            digest.update(name.encode("utf-8"))
+            digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    temperatures = [model.temperature, model.imitator_temperature]
+    gates = [*model.gates.tolist(), *([] if model.lexicon is None else [model.lexicon.gate])]
+    facts = [list(model.labels.classes), model.prior.tolist(), gates, temperatures]
+    digest.update(json.dumps(facts).encode("utf-8"))
+    return digest.hexdigest()
+
+
+def _settle(target: Path) -> None:
+    """Wait until the disk has the output: only then the parts may go."""
+    with target.open("rb") as written:
+        os.fsync(written.fileno())

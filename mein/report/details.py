@@ -1,0 +1,223 @@
+"""Curves, confusion, documents.
+
+How each stage learned: what decides between epochs, and the losses beside it.
+
+Which classes are taken for which: a matrix where it can be read, else the worst of it.
+
+What the page shows of documents: telling fragments, and texts with their pieces' say.
+"""
+
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+
+from mein.evaluation.comparison import EXPERT, MIXTURE, percent
+from mein.report.charts import CHARACTER, WIDTH, Figure, Series, counted, lines, shortened, signed
+from mein.report.record import Finished
+
+STAGES = {  # as they are recorded: the heading and the colour
+    "language_model": ("Before: the language model reads all training text", "other"),
+    "expert": ("Stage 1: the expert learns from the labels", "expert"),
+    "imitators": ("Stage 2: the imitators learn from the unlabelled text", "mixture"),
+    MIXTURE: ("Stage 3: the mixture is tuned on the labels", "mixture"),
+    "closed": ("Control: closed gates", "other"),
+    "random": ("Control: random vectors", "other"),
+}
+NAMES = {
+    "dev_error": "dev error, %",
+    "dev_log_loss": "log-loss, nats",
+    "document_loss": "loss on held-out documents, nats",
+    "kl": "KL to their teacher by position, nats",
+}
+OWN = {"stage", "epoch", "loss", "seconds", "not_finite"}  # not of one stage alone, as its scores are
+
+
+def curves(run: Finished, key: str) -> list[dict[str, Any]]:
+    """A group of charts for each stage that was trained."""
+    found = []
+    for stage, (title, css) in STAGES.items():
+        recorded = run.stage(stage)
+        if recorded:
+            charts = _charts(f"{key}-{stage}", recorded, title, css)
+            epochs = counted(recorded[-1]["epoch"], "epoch")
+            is_control = title.startswith("Control")
+            found.append({"title": title, "charts": charts, "epochs": epochs, "is_control": is_control})
+    return found
+
+
+def _charts(key: str, recorded: list[dict[str, Any]], title: str, css: str) -> list[Any]:
+    """One chart for each score; the first decides, so its lowest is marked."""
+    charts = []
+    for i, score in enumerate(name for name in recorded[0] if name not in OWN):
+        points = [(line["epoch"], line[score]) for line in recorded if line[score] is not None]
+        if not points:
+            continue
+        x, y = zip(*points, strict=True)
+        series = [Series("dev" if score == "dev_log_loss" else score, css, x, y)]
+        if score == "dev_log_loss":
+            losses = [(line["epoch"], line["loss"]) for line in recorded if line["loss"] is not None]
+            if losses:
+                series.append(Series("training", "raw", *zip(*losses, strict=True)))
+        lowest = min(range(len(y)), key=lambda k: y[k]) if i == 0 else None
+        name = NAMES.get(score, score.replace("_", " "))
+        charts.append(lines(f"{key}-{score}", series, "epoch", name, f"{title}: {name}", lowest))
+    return charts
+
+
+MOST_CLASSES = 10  # that a matrix on a phone can show
+MOST_PAIRS = 12
+
+
+def confusion(labels: np.ndarray, predicted: np.ndarray, classes: int) -> np.ndarray:
+    """How many documents of class t (row) were given class p (column): (Y, Y)."""
+    counts = np.bincount(labels * classes + predicted, minlength=classes * classes)
+    return counts.reshape(classes, classes)
+
+
+def matrix(key: str, counts: np.ndarray, classes: list[str], system: str, css: str) -> Markup:
+    """The confusion matrix as a picture: a cell's colour is its share of the true class."""
+    Y = len(classes)
+    longest = 13 if Y <= 6 else 9
+    names = [shortened(name, longest) for name in classes]
+    left = 12 + CHARACTER * max(4, *(len(name) for name in names))
+    cell = min(92.0, (WIDTH - left - 2) / Y)
+    height = min(cell, 58.0)
+    figure = Figure(key, WIDTH, int(50 + height * Y), f"Confusion matrix of {system}", _told(counts, classes))
+    figure.text(left, 13, "given as", "name")
+    figure.text(0, 13, "truth", "name")
+    for t in range(Y):
+        total = max(1, counts[t].sum())
+        figure.text(left - 8, 44 + height * (t + 0.5), names[t], "tick", "end")
+        figure.text(left + cell * (t + 0.5), 33, names[t] if cell > 60 else shortened(names[t], 4), "tick",
+                    "middle")  # fmt: skip
+        for p in range(Y):
+            share = float(counts[t, p] / total)
+            x, y = left + cell * p, 40 + height * t
+            figure.box(x, y, cell - 2, height - 2, "cell", 1.0)
+            figure.box(x, y, cell - 2, height - 2, f"bar {css if t == p else 'bad'}", share)
+            words = f"{counts[t, p]:,}"
+            is_dark = " on-dark" if share > 0.55 else ""
+            figure.text(x + cell / 2 - 1, y + height / 2 + 4, words, f"count{is_dark}", "middle")
+    return figure.svg()
+
+
+def _told(counts: np.ndarray, classes: list[str]) -> str:
+    rows = [f"{name}: {counts[t, t]:,} of {counts[t].sum():,} right" for t, name in enumerate(classes)]
+    return "; ".join(rows) + "."
+
+
+def pairs(counts: np.ndarray, classes: list[str]) -> list[dict[str, Any]]:
+    """The commonest mistakes: truth, given, how many, and their share of the true class."""
+    mistakes = counts.copy()
+    np.fill_diagonal(mistakes, 0)
+    order = np.argsort(-mistakes, axis=None, kind="stable")[:MOST_PAIRS]
+    found = []
+    for t, p in zip(*np.unravel_index(order, mistakes.shape), strict=True):
+        if mistakes[t, p]:
+            total = int(counts[t].sum())
+            share = percent(100 * mistakes[t, p] / total, total)
+            found.append(
+                {"truth": classes[t], "given": classes[p], "count": int(mistakes[t, p]), "share": share}
+            )
+    return found
+
+
+KINDS = {
+    "mended": "Mended: the expert was wrong, the mixture is right",
+    "broken": "Newly wrong: the expert was right",
+    "moved": "Wrong before and after, in another way",
+}
+STRENGTHS = 4  # shades of a highlight
+
+
+def fragments(run: Finished) -> list[dict[str, Any]]:
+    """For each label, a table for each window; the label with the most training documents first."""
+    tables = run.judged.get("fragments", [])
+    weights = {c: g / run.temperature for c, g in zip(run.windows, run.gates, strict=True)}
+    labels = sorted({table["label"] for table in tables}, key=lambda y: (-run.prior[y], y))
+    return [
+        {
+            "label": run.classes[y],
+            "windows": [
+                {
+                    "window": table["window"],
+                    "sees": 2 * table["window"] + 1,
+                    "weight": signed(weights[table["window"]]),
+                    "is_reversed": weights[table["window"]] < 0,
+                    "average": f"{table['average']:.2f}",
+                    "best": table["best"],
+                }
+                for table in tables
+                if table["label"] == y
+            ],
+        }
+        for y in labels
+    ]
+
+
+def changed(run: Finished) -> dict[str, Any] | None:
+    """The documents that changed hands, by kind, with how many there are in all; None without a mixture."""
+    if MIXTURE not in run.rows or EXPERT not in run.rows or not run.judged:
+        return None
+    expert, mixture = (run.log_probs(name).argmax(axis=1) for name in (EXPERT, MIXTURE))
+    is_other = expert != mixture
+    of_kind = {
+        "mended": is_other & (mixture == run.label_ids),
+        "broken": is_other & (expert == run.label_ids),
+        "moved": is_other & (expert != run.label_ids) & (mixture != run.label_ids),
+    }
+    shown = [_document(run, document) for document in run.judged["changed"]]
+    return {
+        "count": int(is_other.sum()),
+        "kinds": [
+            {
+                "title": title,
+                "kind": kind,
+                "count": int(np.sum(of_kind[kind])),
+                "documents": [document for document in shown if document["kind"] == kind],
+            }
+            for kind, title in KINDS.items()
+            if of_kind[kind].any()
+        ],
+    }
+
+
+def _document(run: Finished, document: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "kind": document["kind"],
+        "number": document["row"] + 1,
+        "truth": run.classes[document["label"]],
+        "expert": run.classes[document["expert"]],
+        "mixture": run.classes[document["mixture"]],
+        "log_odds": signed(document["log_odds"], 1),
+        "imitators": signed(document["imitators"], 1),
+        "parts": parts_of(document["text"], document["marks"]),
+    }
+
+
+def parts_of(text: str, marks: list[list[Any]]) -> list[tuple[str, str]]:
+    """The text cut at its marks: (part, class), which add up to it; "" for a part that says little.
+
+    >>> parts_of("not bad", [[0, 3, 2.0], [4, 7, -1.0]])
+    [('not', 'pro4'), (' ', ''), ('bad', 'con2')]
+    """
+    largest = max((abs(score) for _, _, score in marks), default=0.0) or 1.0
+    found: list[tuple[str, str]] = []
+    at = 0
+    for start, stop, score in marks:
+        strength = int(STRENGTHS * abs(score) / largest)  # below a quarter of the strongest: none
+        css = f"{'pro' if score > 0 else 'con'}{strength}" if strength else ""
+        _add(found, text[at:start], "")
+        _add(found, text[start:stop], css)
+        at = stop
+    _add(found, text[at:], "")
+    return found
+
+
+def _add(found: list[tuple[str, str]], part: str, css: str) -> None:
+    """Append a part; to the last one where both look alike."""
+    if part and found and found[-1][1] == css:
+        found[-1] = (found[-1][0] + part, css)
+    elif part:
+        found.append((part, css))

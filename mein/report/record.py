@@ -1,0 +1,209 @@
+"""A finished run as its folder tells it: the only thing that the report and the card read."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from mein.errors import RunError
+from mein.evaluation.comparison import EXPERT, MIXTURE, Row
+from mein.evaluation.metrics import Scores, apply_temperature
+from mein.evaluation.significance import BootstrapResult
+from mein.experts.config import reads_raw_text
+from mein.model.artefacts import damaged
+from mein.runtime.provenance import without_credentials
+from mein.runtime.run_folder import RunFolder
+from mein.runtime.tensors import load_facts
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A finished run; what was not measured is empty."""
+
+    path: Path
+    config: dict[str, Any]
+    data: dict[str, str]
+    classes: list[str]
+    prior: np.ndarray
+    lines: list[dict[str, Any]]
+    """metrics.jsonl."""
+    gates: list[float]
+    lexicon_gate: float | None
+    """None without a lexicon."""
+    temperature: float
+    judged: dict[str, Any]
+    provenance: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        """What to call the run: its folder's name."""
+        return self.path.resolve().name
+
+    def stage(self, name: str) -> list[dict[str, Any]]:
+        """What one stage recorded."""
+        return [line for line in self.lines if line["stage"] == name]
+
+    @cached_property
+    def counts(self) -> dict[str, int]:
+        """How many documents each part holds."""
+        return {k: v for line in self.stage("data") for k, v in line.items() if k != "stage"}
+
+    @cached_property
+    def rows(self) -> dict[str, Row]:
+        """The table of the verdict, by system."""
+        found = (_row(line) for line in self.stage("verdict") if "system" in line)
+        return {row.name: row for row in found}
+
+    @property
+    def headline(self) -> str:
+        """The verdict in one sentence."""
+        return next((line["headline"] for line in self.stage("verdict") if "headline" in line), "")
+
+    @property
+    def is_student(self) -> bool:
+        """Whether its expert also learned from another run."""
+        return self.config["expert"].get("student_of") is not None
+
+    @property
+    def reads_raw_text(self) -> bool:
+        """Whether its expert learned from the raw text by itself, without imitators."""
+        settings = self.config["expert"]
+        return bool(self.gates) and reads_raw_text(settings["kind"], settings["training"])
+
+    @property
+    def is_given(self) -> bool:
+        """Whether its expert is somebody else's word, which learned nothing here."""
+        return bool(self.config["expert"]["kind"] == "teacher")
+
+    @property
+    def knows_labels_alone(self) -> bool:
+        """Whether its expert has learned from these labels and nothing else."""
+        is_blank = self.config["expert"]["kind"] in ("lstm", "average")  # not pre-trained, by whomever
+        return is_blank and not self.is_student and not self.reads_raw_text
+
+    @property
+    def is_tutored(self) -> bool:
+        """Whether imitators learned what expert and lexicon say, not the expert alone."""
+        learns = self.config["imitator_training"].get("learns_lexicon", False)
+        return learns and self.lexicon_gate is not None and not self.is_given
+
+    @property
+    def expert(self) -> str:
+        """What the expert is, in a few words."""
+        settings = self.config["expert"]
+        also = f", a student of {settings['student_of']}" if self.is_student else ""
+        return f"{settings['kind']}, {settings['training']} training{also}"
+
+    @property
+    def part(self) -> str:
+        """What it was judged on: test or dev."""
+        return next((line["part"] for line in self.stage("verdict") if "part" in line), "test")
+
+    @property
+    def best(self) -> str:
+        """The system that `predict` uses."""
+        return MIXTURE if MIXTURE in self.rows else EXPERT
+
+    @property
+    def windows(self) -> list[int]:
+        """c_i of each imitator; none where there was no unlabelled text."""
+        return self.config["imitators"]["windows"] if self.gates else []
+
+    @property
+    def weights(self) -> list[tuple[str, float]]:
+        """What each voice counts for once calibrated: 1 / T for the expert, g / T for the others."""
+        voices = [("expert", 1.0)] + ([] if self.lexicon_gate is None else [("lexicon", self.lexicon_gate)])
+        voices += [(f"c={c}", gate) for c, gate in zip(self.windows, self.gates, strict=True)]
+        return [(name, gate / self.temperature) for name, gate in voices]
+
+    @cached_property
+    def predictions(self) -> pa.Table:
+        """One row a judged document."""
+        path = self.path / "predictions.parquet"
+        try:
+            table = pq.read_table(path)
+        except FileNotFoundError as problem:
+            raise RunError(
+                f"{self.path} holds a classifier without its measurements, predictions.parquet is missing: "
+                "give the folder that `mein train --out` wrote."
+            ) from problem
+        except (OSError, pa.ArrowException) as problem:
+            raise damaged(path) from problem
+        is_whole = {"label", *self.rows} <= set(table.column_names)
+        if not is_whole or {row.scores.documents for row in self.rows.values()} - {table.num_rows}:
+            raise damaged(path)
+        return table
+
+    @cached_property
+    def label_ids(self) -> np.ndarray:
+        """The true class of each judged document (n,)."""
+        ids: np.ndarray = self.predictions["label"].to_numpy()
+        return ids
+
+    def log_probs(self, system: str) -> np.ndarray:
+        """log p(y | X) (n, Y), calibrated."""
+        flat = self.predictions[system].combine_chunks().flatten().to_numpy()
+        log_probs: np.ndarray = flat.astype(np.float64).reshape(len(self.label_ids), -1)
+        return log_probs
+
+    def uncalibrated(self) -> np.ndarray:
+        """log p(y | X) (n, Y) of what `predict` uses, as if the temperature were 1.
+
+        A document that says nothing has the classes' shares, whatever the temperature.
+        """
+        calibrated = self.log_probs(self.best)
+        raw = apply_temperature(calibrated * self.temperature, 1.0)
+        is_silent = np.isclose(calibrated, np.log(self.prior), rtol=0, atol=1e-6).all(axis=1)
+        return np.where(is_silent[:, None], calibrated, raw)
+
+
+def read_finished(path: Path) -> Finished:
+    """The run in a folder; refuse one that is not finished."""
+    folder = RunFolder(path)
+    if not path.is_dir():
+        raise RunError(f"There is no run folder {path}: give the one that `mein train --out` wrote.")
+    identity, labels = folder.read_json("config.json"), folder.read_json("labels.json")
+    if not folder.is_done:
+        raise RunError(f"The run in {path} is not finished: continue it with `mein train --resume`.")
+    facts = load_facts(path / "mixture.safetensors")
+    optional = {
+        name: folder.read_json(f"{name}.json") if (folder / f"{name}.json").exists() else {}
+        for name in ("judged", "provenance")
+    }
+    with telling_of_damage(path):
+        count = len(identity["config"]["imitators"]["windows"])
+        run = Finished(
+            path=path,
+            config=identity["config"],
+            data={part: without_credentials(name) for part, name in identity.get("data", {}).items()},
+            classes=[str(label) for label in labels["classes"]],
+            prior=np.array(labels["prior"], np.float64),
+            lines=folder.metrics(),
+            gates=facts["gates"][:count],
+            lexicon_gate=next(iter(facts["gates"][count:]), None),
+            temperature=facts["temperature"],
+            **optional,
+        )
+        run.rows  # noqa: B018 - read now: whoever needs them later cannot tell what is wrong
+    return run
+
+
+@contextmanager
+def telling_of_damage(path: Path) -> Iterator[None]:
+    """Make one sentence of what a run's files do not hold, or hold otherwise than they were written."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError) as problem:
+        raise RunError(f"{path} is damaged ({problem!r}): restore it from a copy.") from problem
+
+
+def _row(line: dict[str, Any]) -> Row:
+    scores = Scores(**{name: line[name] for name in Scores.__dataclass_fields__})
+    difference = None if line["difference"] is None else BootstrapResult(**line["difference"])
+    return Row(line["system"], scores, tuple(line["interval"]), line["p_value"], difference)

@@ -1,0 +1,183 @@
+"""Mein pretrain: a language model, or a transformer that reads on.
+
+A language model as an artefact: made from raw text in a folder of its own, or inside a run.
+
+A transformer that has read raw text, as an artefact: a folder that everybody's programs can read.
+
+config.json, model.safetensors ...  what transformers writes for an encoder and a tokenizer; config.json last
+1_Pooling/config.json               how its states become features
+pretraining/                        the run folder that it comes from: settings, metrics, encoded text
+"""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from mein.config import Config, refuse_large_rate
+from mein.data.corpus import Source
+from mein.errors import ConfigError, RunError
+from mein.experts.language_model import LanguageModel
+from mein.hub import HubTokenizer, fetch_masked, load_masked, save_encoder
+from mein.hub.fetch import CONFIG, WEIGHTS
+from mein.mixture.inference import choose_device
+from mein.model.artefacts import load_encoder, restore, seal
+from mein.model.build import ADAPTED, HUB, build_language_model, words_of_language_model
+from mein.run.prepare import prepare_raw
+from mein.runtime import ranks
+from mein.runtime.progress import Reporter, Silence
+from mein.runtime.run_folder import RunFolder
+from mein.runtime.seeds import derive_seed, numpy_generator
+from mein.runtime.tensors import load_facts, save_tensors
+from mein.store.store import Store
+from mein.text.ragged import Ragged
+from mein.text.words import Words
+from mein.training.language_model import STAGE, Text, perplexity, train_language_model
+from mein.training.loop import Runtime
+from mein.training.masked import MASKED_STAGE, train_masked_model
+
+
+def pretrain(
+    config: Config,
+    source: Source,
+    name: str,
+    folder: RunFolder,
+    reporter: Reporter,
+    *,
+    resume: bool = False,
+) -> float:
+    """Leave a language model of the source's text in a folder; its perplexity on held-out text."""
+    reporter = reporter if ranks.is_first() else Silence()
+    with folder.held():
+        identity = config.model_dump(mode="json", exclude={"runtime"})
+        with ranks.first_goes_ahead():
+            folder.claim({"config": identity, "data": {"text": name}}, resume)
+            prepare_raw(config, source, folder, reporter)
+        runtime = Runtime(folder, reporter, config.runtime.checkpoint_seconds)
+        stores = [Store.open(folder / f"encoded/{part}") for part in ("unlabeled", "held_out")]
+        words = load_encoder(config, folder).words
+        device = choose_device(config.runtime.device)
+        language_model(config, words, stores[:1], stores[1], runtime, device)
+        if ranks.is_first() and not folder.is_done:
+            folder.write_json("labels.json", {"classes": [], "prior": []})
+            seal(folder)
+        return float(load_facts(folder / f"{STAGE}.safetensors")["perplexity"])
+
+
+def language_model(
+    config: Config,
+    words: Words,
+    texts: Sequence[Text],
+    held_out: Text,
+    runtime: Runtime,
+    device: torch.device,
+) -> LanguageModel:
+    """The language model that an expert starts from: the one that is there, or one trained now."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive_seed(config.seed, "initial weights", STAGE))
+        model = build_language_model(config, words).to(device)
+    if config.expert.language_model is not None:
+        words_of_language_model(config)  # refuses what does not fit
+        restore(RunFolder(Path(config.expert.language_model)), STAGE, model)
+        return model
+    path = runtime.folder / f"{STAGE}.safetensors"
+    if not ranks.exists(path):
+        runtime.reporter.say("A language model learns from the text (*: the best epoch so far)")
+        train_language_model(model, texts, held_out, config.pretraining, runtime, config.seed)
+        model.embedding.settle()
+        save_tensors(path, model.state_dict(), {"perplexity": perplexity(model, held_out)})
+    ranks.barrier()  # the first may still be writing it
+    restore(runtime.folder, STAGE, model)
+    runtime.folder.drop(f"{STAGE}.checkpoint.safetensors")
+    return model
+
+
+class Rows:
+    """Some rows of a text, as one shard: what stands in for a store where there is little text."""
+
+    shard_count = 1
+
+    def __init__(self, rows: Ragged) -> None:
+        self.rows = rows
+
+    def words(self, shard: int) -> Ragged:
+        """All of them."""
+        return self.rows
+
+
+def held_apart(words: Ragged, seed: int) -> tuple[Rows, Rows]:
+    """Nine tenths of some documents to learn from, and a tenth, one at least, to be judged on."""
+    order = numpy_generator(seed, "held-out text").permutation(len(words))
+    held_out = max(1, len(order) // 10)
+    return Rows(words.take(np.sort(order[held_out:]))), Rows(words.take(np.sort(order[:held_out])))
+
+
+def adapt(
+    config: Config, source: Source, name: str, out: Path, reporter: Reporter, *, resume: bool = False
+) -> float:
+    """Let the expert's encoder read the source's text, and leave it in `out`; its held-out perplexity."""
+    refuse_large_rate(config, "pretraining")
+    if config.expert.frozen_layers is not None:
+        raise ConfigError("All layers of a transformer read raw text: leave expert.frozen_layers out.")
+    reporter = reporter if ranks.is_first() else Silence()
+    folder = RunFolder(out / ADAPTED)
+    if ranks.is_first():
+        _refuse_strangers(out)
+    with folder.held():
+        identity = config.model_dump(mode="json", exclude={"runtime"})
+        with ranks.first_goes_ahead():
+            folder.claim({"config": identity, "data": {"text": name}}, resume)
+            tokenizer = _fetched_tokenizer(config, folder)
+            prepare_raw(config, source, folder, reporter, tokenizer)
+        if ranks.exists(folder / "done"):
+            _refuse_loss(out)
+        else:
+            runtime = Runtime(folder, reporter, config.runtime.checkpoint_seconds)
+            _read_on(config, tokenizer.max_length, out, runtime, choose_device(config.runtime.device))
+        folder.drop(f"{MASKED_STAGE}.checkpoint.safetensors")
+        return min(float(line["perplexity"]) for line in folder.metrics(MASKED_STAGE))
+
+
+def _fetched_tokenizer(config: Config, folder: RunFolder) -> HubTokenizer:
+    """Bring the model into the folder; what is refused here does not take the folder."""
+    assert config.expert.model is not None
+    try:
+        fetch_masked(config.expert.model, folder / HUB, config.expert.layers)
+        return HubTokenizer(folder / HUB, config.words.max_length, reads_on=True)
+    except ConfigError:
+        shutil.rmtree(folder / HUB, ignore_errors=True)
+        folder.drop("config.json")
+        raise
+
+
+def _refuse_loss(out: Path) -> None:
+    """Refuse a finished folder that has lost its model."""
+    if not (out / CONFIG).is_file() or not any((out / name).is_file() for name in WEIGHTS):
+        raise RunError(f"{out} was finished, but its model is gone: restore it, or choose another --out.")
+
+
+def _read_on(config: Config, longest: int | None, out: Path, runtime: Runtime, device: torch.device) -> None:
+    """Train, leave the encoder in `out`, and mark the run as finished."""
+    folder = runtime.folder
+    model, vocabulary = load_masked(folder / HUB, config.seed)
+    text, held_out = (Store.open(folder / f"encoded/{part}") for part in ("unlabeled", "held_out"))
+    runtime.reporter.say("The transformer learns from the text (*: the best epoch so far)")
+    settings = config.pretraining
+    train_masked_model(model.to(device), vocabulary, text, held_out, longest, settings, runtime, config.seed)
+    if ranks.is_first():
+        save_encoder(model, folder / HUB, out)
+        folder.write_json("labels.json", {"classes": [], "prior": []})
+        seal(folder)
+    ranks.barrier()  # the first may still be writing
+
+
+def _refuse_strangers(out: Path) -> None:
+    """Refuse a folder in which something lies, unless a run of ours lies there too."""
+    names = sorted(path.name for path in out.iterdir()) if out.is_dir() else []
+    if names and ADAPTED not in names:
+        raise RunError(
+            f"{out} exists and is not what `mein pretrain` leaves of a transformer (it holds {names[0]!r}): "
+            "choose an empty folder for --out."
+        )

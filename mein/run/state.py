@@ -1,0 +1,189 @@
+"""What the steps of a run share: its parts, the evidence on them, and what is minimised."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import torch
+
+from mein.config import Config
+from mein.data.corpus import Corpus
+from mein.evaluation.metrics import fit_temperature
+from mein.experts.base import Expert
+from mein.imitators.reference import Imitators
+from mein.mixture.inference import LastWord, imitator_alpha
+from mein.mixture.lexicon import LEXICON, LEXICON_OF_TRAIN, SPEAKS_IN, Lexicon, learn_lexicon, load_lexicon
+from mein.mixture.mixture import random_alpha
+from mein.run.prepare import LabeledTexts
+from mein.runtime import ranks
+from mein.runtime.run_folder import RunFolder
+from mein.runtime.seeds import derive_seed
+from mein.runtime.tensors import save_tensors
+from mein.store.repair import drop_damaged_labels
+from mein.store.store import Store
+from mein.text.encoder import Encoder
+from mein.text.ragged import Ragged, concatenate
+from mein.training.loop import Runtime
+from mein.training.objectives import Objective, UnlabeledBatches, push_norm, room_for_neighbors
+from mein.training.parallel import shared_logits
+from mein.training.stages import LabeledPart
+
+UNLABELED_PARTS = ("unlabeled", "held_out")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run under way: what its steps share."""
+
+    config: Config
+    corpus: Corpus
+    labeled: LabeledTexts
+    counts: dict[str, int]
+    encoder: Encoder
+    runtime: Runtime
+    device: torch.device
+
+    @property
+    def folder(self) -> RunFolder:
+        """Where the artefacts lie."""
+        return self.runtime.folder
+
+    @property
+    def classes(self) -> int:
+        """Y."""
+        return len(self.labeled.labels.classes)
+
+    @property
+    def is_taught(self) -> bool:
+        """Whether there is unlabelled text for imitators to learn from."""
+        return all(self.counts.get(part, 0) > 0 for part in UNLABELED_PARTS)
+
+    @property
+    def has_lexicon(self) -> bool:
+        """Whether a lexicon speaks in the mixture, which there is only with imitators."""
+        return self.is_taught and self.config.mixture.hears_lexicon
+
+    def store(self, part: str) -> Store:
+        """The encoded documents of a part."""
+        return Store.open(self.folder / f"encoded/{part}")
+
+    def store_to_label(self, part: str, by: str) -> Store:
+        """The same for an expert to label; of what it said before, it is asked again where that is damaged.
+
+        Not in a store of others, to which the run has but a link, nor where somebody else has a word.
+        """
+        if ranks.is_first():
+            store, path = self.store(part), (self.folder / f"encoded/{part}").resolve()
+            if store.place.address == str(path) and store.labelled_by == {by}:
+                for told in drop_damaged_labels(store, by):
+                    self.runtime.reporter.say(told)
+        ranks.barrier()
+        return self.store(part)
+
+    @cached_property
+    def dev_word(self) -> LastWord:
+        """What the expert says of dev, by the weights that it had when last asked."""
+        return LastWord(self.store("dev").words(), "dev", self.runtime.reporter, shared_logits, _agreed)
+
+
+def _agreed(is_so: bool) -> bool:
+    """What the first process says of it."""
+    return bool(ranks.agreed({"is_so": is_so})["is_so"])
+
+
+def evidence(run: Run, imitators: Imitators, name: str, part: str) -> np.ndarray:
+    """alpha (I, n, Y) on a part: the imitators', or a control's."""
+    return evidence_on(run, imitators, name, run.store(part).pieces(), part)
+
+
+def evidence_on(run: Run, imitators: Imitators, name: str, pieces: Ragged, stream: str) -> np.ndarray:
+    """alpha (I, n, Y): the imitators', or a control's: random vectors of a stream, or none (I = 0).
+
+    Where there is a lexicon, its word comes last; on train and in unlabelled batches it is silent.
+    """
+    if name in ("expert", "closed"):
+        alpha = np.zeros((0, len(pieces), run.classes), np.float32)
+    elif name == "random":
+        count = len(imitators.windows)
+        alpha = random_alpha(count, len(pieces), run.classes, run.config.seed, stream)
+    else:
+        alpha = imitator_alpha(imitators, pieces, run.classes)
+    if name not in SPEAKS_IN or not run.has_lexicon:
+        return alpha
+    said = np.zeros((1, len(pieces), run.classes), np.float32)  # subtle: it knows train's labels by heart
+    if stream == "dev":
+        said[0] = learned_lexicon(run).log_probs(pieces)
+    return np.concatenate([alpha, said])
+
+
+def learned_lexicon(run: Run) -> Lexicon:
+    """The lexicon of train, by which its gate is fitted on dev; beside it that of both, which predicts."""
+    for name, parts in {LEXICON_OF_TRAIN: ("train",), LEXICON: ("train", "dev")}.items():
+        if not ranks.exists(run.folder / name):
+            lessons = [run.labeled.lessons(part) for part in parts]
+            with run.folder.timed(name.removesuffix(".safetensors")):
+                lexicon = learn_lexicon(
+                    concatenate(run.store(part).pieces() for part in parts),
+                    np.concatenate([ids for ids, _ in lessons]),
+                    np.concatenate([weights for _, weights in lessons]),
+                    run.classes,
+                    run.encoder.pieces.size,
+                )
+            save_tensors(run.folder / name, lexicon.tensors(), {})
+            ranks.barrier()  # the first may still be writing
+    return load_lexicon(run.folder / LEXICON_OF_TRAIN)
+
+
+def labeled_part(run: Run, part: str, alpha: np.ndarray | None = None) -> LabeledPart:
+    """The train or the dev part, encoded, with its labels; without evidence where none is given."""
+    if part == "train":
+        ids, weights = run.labeled.train_ids, run.labeled.train_weights
+    else:
+        ids, weights = run.labeled.dev_ids, run.labeled.dev_weights
+    if alpha is None:
+        alpha = np.zeros((0, len(ids), run.classes), np.float32)
+    if part == "train":
+        return LabeledPart(run.store(part).words(), ids, weights, alpha)
+    return LabeledPart(run.dev_word.words, ids, weights, alpha, run.dev_word)
+
+
+def objective_of(run: Run, expert: Expert, imitators: Imitators | None, name: str) -> Objective:
+    """What a supervised stage minimises, with unlabelled batches where it wants them."""
+    training, config = run.config.expert.training, run.config.perturbation
+    train_words = run.store("train").words()
+    objective = Objective(training, config, epsilon=push_norm(expert, train_words, training, config))
+    if training == "adv" and name == "expert":  # in stage 3 the network knows enough to withstand
+        steps = len(run.labeled.train_ids) / run.config.expert_training.batch_documents
+        return replace(objective, warm_up_steps=round(config.warm_up_epochs * steps))
+    if training in ("plain", "adv"):
+        return objective
+    parts = ("train", "unlabeled") if run.is_taught else ("train",)
+    stores = [run.store(part) for part in parts]
+    batches = UnlabeledBatches(stores, config.unlabeled_documents, run.config.seed)
+
+    def draw(step: int) -> tuple[Ragged, np.ndarray]:
+        words, pieces = batches(step)
+        if imitators is None:
+            return words, np.zeros((0, len(words), run.classes), np.float32)
+        return words, evidence_on(run, imitators, name, pieces, f"{name} step {step}")
+
+    neighbors = room_for_neighbors(expert, train_words, config) if training == "ivat" else None
+    return replace(objective, draw=draw, neighbors=neighbors)
+
+
+def facts(
+    run: Run, dev_logits: np.ndarray, gates: np.ndarray | None = None, tau: float = 1.0
+) -> dict[str, object]:
+    """What is kept beside weights: the gates, and the temperature, about tau, that calibrates them on dev."""
+    temperature = fit_temperature(dev_logits, run.labeled.dev_ids, tau, run.labeled.dev_weights)
+    return {"gates": [] if gates is None else gates.tolist(), "temperature": temperature}
+
+
+@contextmanager
+def drawing(run: Run, name: str) -> Iterator[None]:
+    """Initial weights come from a stream of their own and disturb no other."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive_seed(run.config.seed, "initial weights", name))
+        yield

@@ -1,0 +1,328 @@
+"""Encode, label, imitate by themselves.
+
+The heavy steps by themselves, over a store of any size: encode text, label it, learn from the labels.
+
+`mein train` is the same functions in a row, in its own folder.
+
+A run whose imitators learn from a labelled store: it shares all else with a finished run.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mein.config import Config, load_config
+from mein.data.columns import ColumnsConfig
+from mein.data.corpus import Corpus, Source, corpus_of_files
+from mein.data.files import find_files
+from mein.data.labels import Labels
+from mein.data.readers import Documents, read_documents
+from mein.data.soft_labels import Teacher
+from mein.errors import ConfigError, InputError, RunError
+from mein.mixture.inference import choose_device
+from mein.mixture.lexicon import LEXICON_OF_TRAIN
+from mein.model.artefacts import SEALED, load_encoder, verify
+from mein.model.build import HUB, open_reader
+from mein.model.loading import read_config, read_labels
+from mein.run.algorithm import identity_of
+from mein.run.prepare import (
+    SHARD_CHARACTERS,
+    SHARD_DOCUMENTS,
+    LabeledTexts,
+    UnlabeledTexts,
+    counted,
+    encode_labeled,
+    held_out_count,
+    known_texts,
+    read_labeled,
+    shard_documents,
+)
+from mein.run.teacher import (
+    TUTOR,
+    Labelling,
+    author_of,
+    hears_lexicon,
+    label_here,
+    label_in_processes,
+    label_store,
+    load_tutor,
+    refuse_other_classes,
+)
+from mein.runtime.files import link_or_copy
+from mein.runtime.processes import cores
+from mein.runtime.progress import Reporter
+from mein.runtime.ranks import barrier, first_goes_ahead, is_first, rank, world
+from mein.runtime.run_folder import RunFolder
+from mein.store.repair import drop_damaged_labels, quarantine
+from mein.store.sample import drawn_from_few_shards, write_excerpt
+from mein.store.store import Store, link_store
+from mein.store.writing import Spread, write_store
+from mein.text.encoder import Encoder
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """A finished run to go by: its settings, classes and vocabularies."""
+
+    folder: RunFolder
+    config: Config
+    labels: Labels
+
+    @classmethod
+    def open(cls, path: Path) -> "FinishedRun":
+        """The run in a folder, which must be finished."""
+        folder = RunFolder(path)
+        config = read_config(folder)
+        if not folder.is_done:
+            raise RunError(f"The run in {path} is not finished: continue it with `mein train --resume`.")
+        verify(folder, "done", SEALED)
+        return cls(folder, config, read_labels(folder)[0])
+
+    def encoder(self, teacher: Teacher | None = None) -> Encoder:
+        """Its vocabularies, with what its expert reads with."""
+        device = choose_device(self.config.runtime.device)
+        reader = open_reader(self.config, self.folder, self.labels.classes, device, teacher)
+        return load_encoder(self.config, self.folder, reader)
+
+    def refuse_strange(self, store: Store) -> None:
+        """Refuse a store of other vocabularies than the run's."""
+        if store.fingerprint != self.encoder().fingerprint:
+            raise RunError(
+                f"{store.place} was encoded with other vocabularies than those of {self.folder.path}: "
+                f"encode the text with `mein encode --like {self.folder.path}`."
+            )
+
+
+def texts_of(paths: Sequence[str], columns: ColumnsConfig, *, may_guess: bool = True) -> Source:
+    """The documents of some files, folders, globs or URLs, one after another.
+
+    may_guess: where one lacks the column that is named for the text, whether to guess its own.
+    """
+
+    def read() -> Iterator[Documents]:
+        for path in paths:
+            yield from read_documents(path, columns, labeled=False, may_guess=may_guess)
+
+    return read
+
+
+def encode(
+    like: FinishedRun,
+    texts: Source,
+    names: Sequence[str],
+    at: str,
+    reporter: Reporter,
+    *,
+    test: Source | None = None,
+    teacher: Teacher | None = None,
+    workers: int | None = None,
+    spread: Spread | None = None,
+) -> Store:
+    """Write a store of documents, less those of a test set, with the vocabularies of a run.
+
+    spread: an engine that does it on other machines, in as many processes as it likes.
+    """
+    stream = UnlabeledTexts(like.config, texts, known_texts(test))
+
+    encoder = like.encoder(teacher)
+    with reporter.task("encoding", None) as task:
+        store = write_store(
+            at,
+            encoder,
+            counted(stream, task),
+            shard_documents=shard_documents(encoder, SHARD_DOCUMENTS),
+            shard_characters=SHARD_CHARACTERS,
+            workers=cores() if workers is None else workers,
+            facts={"text": list(names)},
+            part=(rank(), world()),
+            spread=spread,
+        )
+    if stream.in_test and stream.removes:
+        reporter.say(f"{stream.in_test:,} documents are also in the test set: they are left out.")
+    return store
+
+
+def label(
+    by: FinishedRun,
+    at: str,
+    reporter: Reporter,
+    *,
+    workers: int | None = None,
+    sets_aside: bool = False,
+    engine: Labelling | None = None,
+) -> Store:
+    """Let the tutor of a run's imitators label a store; label files that others wrote are proved and kept.
+
+    engine: labels on other machines, in as many processes as it likes.
+    """
+    store = Store.open(at)
+    by.refuse_strange(store)
+    classes = by.labels.classes
+    with store.place.held() if is_first() else nullcontext():
+        barrier()
+        store = without_damage(by, store, reporter) if sets_aside else store
+        author = author_of(by.folder, by.config)
+        store = _without_damaged_labels(store, author, reporter)
+        if store.labelled_by - {None, author}:
+            raise RunError(
+                f"{store.place} holds the word of another run than {by.folder.path}: label with the run that "
+                "it is from, or remove the label files and labels.json."
+            )
+        work = partial(_work, by, store, author, workers)
+        if engine is not None:
+            work = partial(_work_elsewhere, engine, by, store, author)
+        strangers = label_store(store, classes, author, work, reporter)
+    if strangers:
+        reporter.say(f"{strangers:,} shards were labelled by another teacher: kept as they are.")
+    return store
+
+
+def without_damage(like: FinishedRun, store: Store, reporter: Reporter) -> Store:
+    """The store after its damaged files were set aside, of which the first rank takes care."""
+    if is_first():
+        for told in quarantine(store, like.labels.classes):
+            reporter.say(told)
+    barrier()
+    return Store.open(str(store.place))
+
+
+def _without_damaged_labels(store: Store, author: str, reporter: Reporter) -> Store:
+    """The store, no longer wholly labelled where label files are damaged or missing."""
+    if is_first():
+        for told in drop_damaged_labels(store, author):
+            reporter.say(told)
+    barrier()
+    return Store.open(str(store.place))
+
+
+def _work(
+    by: FinishedRun, store: Store, author: str, workers: int | None, shards: Sequence[int]
+) -> Iterator[int]:
+    """Label shards in so many processes; else in one for each core, or in this one on a GPU."""
+    if not shards:
+        return iter(())
+    device = choose_device(by.config.runtime.device)
+    if workers is None:
+        workers = cores() // world() if device.type == "cpu" else 1
+    if min(workers, len(shards)) > 1:
+        return label_in_processes(by.folder.path, store, author, min(workers, len(shards)), shards)
+    tutor = load_tutor(by.folder, by.config, device)
+    return label_here(tutor, store, by.labels.classes, author, shards)
+
+
+def _work_elsewhere(
+    engine: Labelling, by: FinishedRun, store: Store, author: str, shards: Sequence[int]
+) -> Iterator[int]:
+    """Send the tutor to where shards are labelled."""
+    tutor = load_tutor(by.folder, by.config, torch.device("cpu"))
+    done = engine(tutor, store, by.labels.classes, author, shards)
+    return (store.shard_lengths[shard] for shard in done)
+
+
+SHARED = ("words.txt", "pieces.model", "vocabularies.json", "labels.json", "expert.safetensors")
+OF_THE_TUTOR = (TUTOR, LEXICON_OF_TRAIN)  # shared too where a lexicon teaches
+FREE = ("imitators", "imitator_training", "mixture", "fine_tuning", "runtime")  # settings that may differ
+
+Paths = Mapping[str, str | None]  # labeled, dev, test: where they lie now, or none for where they lay
+
+
+def begin(
+    like: FinishedRun, store: Store, config: Config, corpus: Corpus, out: Path, reporter: Reporter
+) -> None:
+    """Make `out` a run that stands where `like` stood before its imitators, with the store for its text.
+
+    Some documents of the store are held out, to judge the imitators by; it goes on with `train_run`.
+    """
+    labeled = _same_labels(like, config, corpus)
+    folder = RunFolder(out)
+    with first_goes_ahead(), folder.held():
+        folder.claim(identity_of(config, corpus), resume=(folder / "config.json").exists())
+        if (folder / "prepared.json").exists():
+            return
+        for name in SHARED:
+            link_or_copy(like.folder / name, folder / name)
+        for name in OF_THE_TUTOR if hears_lexicon(config) and (like.folder / TUTOR).exists() else ():
+            link_or_copy(like.folder / name, folder / name)
+        for path in filter(Path.is_file, (like.folder / HUB).rglob("*")):
+            link_or_copy(path, folder.path / path.relative_to(like.folder.path))
+        encode_labeled(folder, like.encoder(), labeled, reporter)
+        rows = drawn_from_few_shards(store, held_out_count(len(store)), config.seed)
+        write_excerpt(folder / "encoded/held_out", store, rows)
+        link_store(folder / "encoded/unlabeled", store, rows.tolist())
+        counts = like.folder.read_json("prepared.json") | {"removed": 0, "unlabeled_in_test": 0}
+        counts |= {"held_out": len(rows), "unlabeled": len(store) - len(rows)}
+        folder.rewind("data", 0)
+        folder.record("data", **counts)
+        folder.write_json("prepared.json", counts)
+
+
+def _same_labels(like: FinishedRun, config: Config, corpus: Corpus) -> LabeledTexts:
+    """The labelled documents, once they have proved to be those of the run."""
+    if not all((like.folder / name).exists() for name in (*SHARED, "prepared.json")):
+        raise RunError(
+            f"{like.folder.path} holds a classifier without its expert and its text: "
+            "give the folder that `mein train --out` wrote."
+        )
+    labeled = read_labeled(config, corpus)
+    if labeled.digest != like.folder.read_json("labels.json")["documents"]:
+        raise InputError(
+            f"{corpus.names['labeled']} holds other labelled documents than those of {like.folder.path}: "
+            "give the files that it was trained with."
+        )
+    return labeled
+
+
+def ready_store(like: FinishedRun, store: Store) -> Store:
+    """The store, once it has proved to be encoded and labelled for a run."""
+    like.refuse_strange(store)
+    if store.classes is None:
+        raise RunError(
+            f"{store.place} is not wholly labelled: "
+            f"label it with `mein label {store.place} --by {like.folder.path}`."
+        )
+    refuse_other_classes(store, like.labels.classes)
+    if len(store) < 2:
+        raise InputError(f"{store.place} holds {len(store)} documents: encode some more text.")
+    return store
+
+
+def settings_like(like: FinishedRun, overrides: Mapping[str, Any]) -> Config:
+    """The settings of a run, with others for its imitators and its mixture."""
+    for name in overrides:
+        if name.split(".")[0] not in FREE:
+            raise ConfigError(
+                f"{name} cannot be set, for it is shared with {like.folder.path}: "
+                f"set something in {', '.join(FREE)}."
+            )
+    return load_config(file=like.folder / "config.json", overrides=overrides)
+
+
+def corpus_like(like: FinishedRun, store: str, given: Paths) -> Corpus:
+    """The labelled documents that a run was made from, and the store instead of its text."""
+    names = like.folder.read_json("config.json").get("data", {})
+    paths = {part: names.get(part) if path is None else path for part, path in given.items()}
+    for part, path in paths.items():
+        if given[part] is None and path is not None and not is_there(path):
+            raise InputError(
+                f"The run in {like.folder.path} was made with {path}, which is not there: "
+                f"give its {part} documents with --{part}."
+            )
+    if paths["labeled"] is None:
+        raise InputError(
+            f"{like.folder / 'config.json'} names no labelled documents: give them with --labeled."
+        )
+    corpus = corpus_of_files(paths["labeled"], None, paths["dev"], paths["test"], like.config.columns)
+    return replace(corpus, names=corpus.names | {"unlabeled": store})
+
+
+def is_there(path: str) -> bool:
+    """Whether documents can be found under a name."""
+    try:
+        return bool(find_files(path))
+    except InputError:
+        return False

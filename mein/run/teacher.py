@@ -1,0 +1,222 @@
+"""Before line 2: who labels the raw text, and its labels on every shard.
+
+The word of who teaches the imitators on every document of a store: p(y | X), beside each shard, once.
+
+Several ranks share the shards; several processes of one machine may share a rank's.
+
+Who teaches the imitators of a run: its expert, or its expert and its lexicon together.
+
+In the paper it is the expert. But one that has learned from a few hundred labels errs often, and words
+know what it has not learned yet; so imitators may learn what both say, mixed as closed gates are before
+their tuning. Somebody else's word, which has not learned from these labels, is taught as it is.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from mein.config import Config
+from mein.data.labels import Label
+from mein.errors import RunError
+from mein.experts.base import Expert
+from mein.mixture.gates import open_gates
+from mein.mixture.inference import reading
+from mein.mixture.lexicon import LEXICON_OF_TRAIN, load_lexicon
+from mein.model.artefacts import damaged, verify
+from mein.model.loading import load_variant
+from mein.run.state import Run, learned_lexicon
+from mein.runtime import ranks
+from mein.runtime.files import sha256_of
+from mein.runtime.processes import answers, cores, start_worker
+from mein.runtime.progress import Reporter
+from mein.runtime.ranks import barrier, is_first, rank, world
+from mein.runtime.run_folder import RunFolder
+from mein.store.manifest import EXPERT_COLUMN, label_file, labelled_by, read_labels, seal_labels, write_labels
+from mein.store.store import Store
+from mein.text.ragged import Ragged
+
+PART = 1_000  # documents that a lexicon is asked about at a time
+KERNELS = 64  # that oneDNN keeps, one for each shape of a batch: more would grow with the documents
+DIED = (
+    "A process that labels documents died (exit code {code}), perhaps for want of memory; "
+    "label with --workers 1: what was labelled is kept."
+)
+
+
+@dataclass(frozen=True)
+class Tutor:
+    """Who teaches the imitators: softmax(z) of the expert as in the paper, or what is said beside it too."""
+
+    expert: Expert
+    beside: Callable[[Ragged], np.ndarray] | None = None
+    """What a lexicon adds to z (n, Y), from the pieces of documents."""
+    tau: float = 1.0
+    """By what both are divided."""
+
+    def __str__(self) -> str:
+        return "the expert says" if self.beside is None else "expert and lexicon say"
+
+    def probs(self, z: np.ndarray, pieces: Ragged) -> np.ndarray:
+        """p(y | X) (n, Y), float32, of documents with their pieces, of which the expert said z (n, Y)."""
+        if self.beside is None:
+            return functional.softmax(torch.from_numpy(z), dim=1).numpy()
+        parts = np.array_split(np.arange(len(z)), 1 + len(z) // PART)  # a lexicon takes 100 bytes a piece
+        together = (z + np.concatenate([self.beside(pieces.take(rows)) for rows in parts])) / self.tau
+        return functional.softmax(torch.from_numpy(together), dim=1).float().numpy()
+
+
+Work = Callable[[Sequence[int]], Iterator[int]]  # labels shards; yields how many more documents are done
+Labelling = Callable[[Tutor, Store, Sequence[Label], str, Sequence[int]], Iterator[int]]
+"""The same on other machines; yields each shard when it is done."""
+
+
+def label_documents(
+    tutor: Tutor, stores: Iterable[Store], classes: Sequence[Label], by: str, reporter: Reporter
+) -> None:
+    """Label what is not labelled yet, in this process: soft, without dropout."""
+    for store in stores:
+        label_store(store, classes, by, partial(label_here, tutor, store, classes, by), reporter)
+    torch.cuda.empty_cache()  # a batch takes gigabytes of a GPU, and training needs other sizes
+
+
+def label_store(store: Store, classes: Sequence[Label], by: str, work: Work, reporter: Reporter) -> int:
+    """Label the shards that lack it, prove the others, and seal the whole; returns how many others wrote.
+
+    Every rank must call, and takes its share of the shards.
+    """
+    if store.has_column(EXPERT_COLUMN):
+        refuse_other_classes(store, classes)
+        return 0
+    there, strangers = set(store.place.names()), 0
+    lacking = []
+    with reporter.task("labelling", len(store)) as task:
+        for shard in range(rank(), store.shard_count, world()):
+            if label_file(store.shards[shard].file) in there:
+                strangers += _proved(store, shard, classes, by)
+                task.advance(store.shard_lengths[shard])
+            else:
+                lacking.append(shard)
+        for documents in work(lacking):
+            task.advance(documents)
+    barrier()
+    if is_first():
+        seal_labels(store.place, store.shards, classes)
+    barrier()
+    store.look_for_labels()
+    return strangers
+
+
+def write_label_file(tutor: Tutor, store: Store, classes: Sequence[Label], by: str, shard: int) -> None:
+    """Ask the tutor about one shard."""
+    for _ in label_here(tutor, store, classes, by, [shard]):
+        pass
+
+
+def label_here(
+    tutor: Tutor, store: Store, classes: Sequence[Label], by: str, shards: Sequence[int]
+) -> Iterator[int]:
+    """Label shards in this process; yields the documents of each batch."""
+    for shard in shards:
+        words = store.words(shard)
+        z = np.zeros((len(words), tutor.expert.classes), np.float32)
+        yield from reading(tutor.expert, words, z)
+        probs = tutor.probs(z, store.pieces(shard))
+        with store.place.writing(label_file(store.shards[shard].file)) as path:
+            write_labels(path, probs, classes, by)
+
+
+def label_in_processes(
+    run: Path, store: Store, by: str, workers: int, shards: Sequence[int]
+) -> Iterator[int]:
+    """Label shards in processes that load a run's tutor each, share the cores, and tell of whole shards."""
+    threads = max(1, cores() // workers)
+    environment = {"OMP_NUM_THREADS": str(threads), "ONEDNN_PRIMITIVE_CACHE_CAPACITY": str(KERNELS)}
+    arguments = [str(run), str(store.place), by]
+    started = [start_worker("mein.run.label_worker", arguments, environment) for _ in range(workers)]
+    for found in answers(started, shards, _send, DIED):
+        yield store.shard_lengths[found["shard"]]
+
+
+def _send(shard: int, stream: IO[bytes]) -> None:
+    stream.write(f"{shard}\n".encode())
+    stream.flush()
+
+
+def _proved(store: Store, shard: int, classes: Sequence[Label], by: str) -> bool:
+    """Refuse a label file that is not whole, or another expert's; whether a stranger wrote it."""
+    file = label_file(store.shards[shard].file)
+    with store.place.reading(file) as path:
+        read_labels(path, f"{store.place}/{file}", store.shards[shard].documents, classes)
+        author = labelled_by(path)
+    if author not in (None, by):
+        raise RunError(
+            f"{store.place}/{file} holds the word of another expert: label with the run that it is from, "
+            "or remove the label files."
+        )
+    return author is None
+
+
+def refuse_other_classes(store: Store, classes: Sequence[Label]) -> None:
+    """Refuse a store that was labelled with classes other than these."""
+    if store.classes is not None and list(map(str, store.classes)) != list(map(str, classes)):
+        raise RunError(
+            f"{store.place} is labelled with the classes {', '.join(map(str, store.classes))}, not "
+            f"{', '.join(map(str, classes))}: give the run that it was labelled for."
+        )
+
+
+EXPERT = "expert.safetensors"
+TUTOR = "tutor.json"  # in a run folder: what the lexicon's word counts, of which lexicon beside which expert
+
+
+def learned_tutor(run: Run, expert: Expert) -> tuple[Tutor, str]:
+    """The tutor of a run under way, from tutor.json or fitted on dev, and a checksum of who it is.
+
+    The lexicon is that of train: imitators must not have heard of dev's labels, by which they are judged.
+    """
+    if not hears_lexicon(run.config):
+        return Tutor(expert), author_of(run.folder, run.config)
+    lexicon = learned_lexicon(run)
+    if not ranks.exists(run.folder / TUTOR):
+        z, said = run.dev_word(expert), lexicon.log_probs(run.store("dev").pieces())
+        gates, tau = open_gates(z, said[None], run.labeled.dev_ids, run.labeled.dev_weights)
+        if ranks.is_first():
+            of = {name: sha256_of(run.folder / name) for name in (EXPERT, LEXICON_OF_TRAIN)}
+            run.folder.write_json(TUTOR, {"gate": gates[0], "tau": tau, "sha256": of})
+        ranks.barrier()
+    return _tutor(run.folder, run.config, expert), author_of(run.folder, run.config)
+
+
+def load_tutor(folder: RunFolder, config: Config, device: torch.device) -> Tutor:
+    """The tutor of a finished run."""
+    return _tutor(folder, config, load_variant(folder, config, "expert", device).expert)
+
+
+def author_of(folder: RunFolder, config: Config) -> str:
+    """A checksum of who labels for a run; none where the folder has no expert of its own."""
+    path = folder / (TUTOR if hears_lexicon(config) else EXPERT)
+    return sha256_of(path) if path.exists() else ""
+
+
+def _tutor(folder: RunFolder, config: Config, expert: Expert) -> Tutor:
+    if not hears_lexicon(config):
+        return Tutor(expert)
+    verify(folder, TUTOR, (EXPERT, LEXICON_OF_TRAIN))
+    facts = folder.read_json(TUTOR)
+    try:
+        gate, tau = float(facts["gate"]), float(facts["tau"])
+    except (KeyError, TypeError, ValueError) as problem:
+        raise damaged(folder / TUTOR) from problem
+    return Tutor(expert, load_lexicon(folder / LEXICON_OF_TRAIN).with_gate(gate).logits, tau)
+
+
+def hears_lexicon(config: Config) -> bool:
+    """Whether a lexicon teaches beside the expert."""
+    is_wanted = config.imitator_training.learns_lexicon and config.mixture.hears_lexicon
+    return is_wanted and config.expert.kind != "teacher"

@@ -1,0 +1,226 @@
+"""Before line 1: word vectors, a language model, a former run (--student-of).
+
+What an expert knows before a label: a language model or vectors, of train and raw text, never of dev.
+
+A student: an expert that learns from the labels and from what a finished run says of unlabelled text.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from mein.config import Config
+from mein.data.corpus import Corpus
+from mein.errors import ConfigError, InputError, RunError
+from mein.experts.average import AverageExpert
+from mein.experts.base import Expert
+from mein.experts.lstm import LSTMExpert
+from mein.model.artefacts import SEALED, verify
+from mein.model.loading import load_variant, read_config
+from mein.model.model import Model
+from mein.run.prepare import LabeledTexts, UnlabeledTexts, known_texts
+from mein.run.pretrain import held_apart, language_model
+from mein.run.state import UNLABELED_PARTS, Run
+from mein.runtime import ranks
+from mein.runtime.files import sha256_of
+from mein.runtime.run_folder import RunFolder
+from mein.runtime.seeds import derive_seed, numpy_generator
+from mein.runtime.tensors import load_facts, load_tensors, save_tensors
+from mein.store.store import Store
+from mein.text.ragged import Ragged, concatenate
+from mein.text.vectors import word_vectors
+from mein.training.language_model import Text
+from mein.training.stages import LabeledPart, SupervisedConfig, drawn_rows
+
+VECTORS = "vectors"
+
+
+def prepare_start(run: Run, expert: Expert) -> None:
+    """Give the expert what it knows before it has seen a label."""
+    if isinstance(expert, AverageExpert):
+        _start_from_vectors(run, expert)
+    elif run.config.expert.has_language_model:
+        assert isinstance(expert, LSTMExpert)
+        _start_from_language_model(run, expert)
+
+
+def _start_from_language_model(run: Run, expert: LSTMExpert) -> None:
+    if run.is_taught:
+        texts: list[Text] = [run.store(part) for part in ("train", "unlabeled")]
+        held_out: Text = run.store("held_out")
+    else:
+        learned_from, held_out = held_apart(run.store("train").words(), run.config.seed)
+        texts = [learned_from]
+    with run.folder.timed("language_model"):
+        words = run.encoder.words
+        expert.take_over(language_model(run.config, words, texts, held_out, run.runtime, run.device))
+
+
+def _start_from_vectors(run: Run, expert: AverageExpert) -> None:
+    path = run.folder / f"{VECTORS}.safetensors"
+    if not ranks.exists(path) and ranks.is_first():
+        run.runtime.reporter.say("Word vectors are made of the text")
+        parts = ("train", "unlabeled") if run.is_taught else ("train",)
+        with run.folder.timed(VECTORS):
+            texts = shards_at_random([run.store(part) for part in parts], run.config.seed)
+            dim, seed = run.config.expert.embedding_dim, derive_seed(run.config.seed, VECTORS) % 2**32
+            vectors = word_vectors(texts, run.encoder.words.size, dim, seed)
+        save_tensors(path, {VECTORS: torch.from_numpy(vectors)}, {})
+    ranks.barrier()  # the first may still be at it
+    expert.start_from(load_tensors(path)[0][VECTORS])
+
+
+def shards_at_random(stores: Sequence[Store], seed: int) -> Iterator[Ragged]:
+    """The words of all shards of some stores, one after another in a drawn order."""
+    shards = [(store, shard) for store in stores for shard in range(store.shard_count)]
+    for at in numpy_generator(seed, "shards for vectors").permutation(len(shards)):
+        store, shard = shards[at]
+        yield store.words(shard)
+
+
+LESSONS = "lessons"  # the folder of a run with what its teacher says
+NO_TEXT = "A student needs unlabelled text to hear its teacher on: give --unlabeled FILE."
+LESSON_DOCUMENTS = 10_000  # in one of its files: what a kill may lose
+
+
+def refuse_other_teacher(config: Config, corpus: Corpus, labeled: LabeledTexts) -> None:
+    """Refuse a teacher that is no finished run, or that knows other labels: dev's may be among them."""
+    if config.expert.student_of is None:
+        return
+    if corpus.unlabeled is None:
+        raise ConfigError(NO_TEXT)
+    folder = RunFolder(Path(config.expert.student_of))
+    if not folder.is_done:
+        raise RunError(
+            f"{folder.path} holds no finished run: give --student-of the folder of one, or restore it."
+        )
+    verify(folder, "done", SEALED)
+    if read_config(folder).expert.kind == "teacher":
+        raise ConfigError(
+            f"The expert of the run in {folder.path} is somebody else's word, which cannot be asked about "
+            "new text: give the same --teacher to the student instead, without --student-of."
+        )
+    known, classes = folder.read_json("labels.json"), list(labeled.labels.classes)
+    if known.get("classes") != classes:
+        raise InputError(
+            f"The run in {folder.path} has the classes {known.get('classes')}, its student "
+            f"{classes}: give both the same labels."
+        )
+    if known.get("documents") != labeled.digest:
+        raise InputError(
+            f"The run in {folder.path} has other labels than its student, or weighs or splits them "
+            "otherwise: give both the same --labeled, --dev, --seed, dev_fraction and weights."
+        )
+
+
+def has_its_teacher(folder: RunFolder, config: Config) -> bool:
+    """Whether the run that a student learned from is still where it was."""
+    if config.expert.student_of is None or not RunFolder(Path(config.expert.student_of)).is_done:
+        return False
+    try:
+        return folder.read_json("config.json").get("student_of") == digest_of_teacher(config)
+    except OSError:
+        return False
+
+
+def digest_of_teacher(config: Config) -> str:
+    """A checksum of its weights."""
+    assert config.expert.student_of is not None
+    return sha256_of(Path(config.expert.student_of) / "mixture.safetensors")
+
+
+def load_teacher(config: Config, device: torch.device, *, knows_dev: bool) -> Model:
+    """The mixture of the run that a student learns from."""
+    folder = RunFolder(Path(str(config.expert.student_of)))
+    return load_variant(folder, read_config(folder), "mixture", device, knows_dev=knows_dev)
+
+
+def stage_1(config: Config) -> SupervisedConfig:
+    """How the expert learns: a student's epochs are longer, and so it has a number of its own."""
+    if config.expert.student_of is None:
+        return config.expert_training
+    return config.expert_training.model_copy(update={"epochs": config.expert.student_epochs})
+
+
+def taught_part(run: Run, train_part: LabeledPart) -> LabeledPart:
+    """Train; for a student with labels as probabilities (n, Y), and after it what its teacher says."""
+    if run.config.expert.student_of is None:
+        return train_part
+    with run.folder.timed("lessons"):
+        if ranks.is_first():
+            _hear(run)
+        ranks.barrier()
+    lessons = [_lesson(path) for path in sorted((run.folder / LESSONS).glob("*.safetensors"))]
+    certain = np.eye(run.classes, dtype=np.float32)[train_part.labels]
+    labels = np.concatenate([certain, *(said for _, said in lessons)])
+    weights = np.concatenate([train_part.weights, *(np.ones(len(said), np.float32) for _, said in lessons)])
+    words = concatenate([train_part.words, *(words for words, _ in lessons)])
+    return LabeledPart(words, labels, weights, np.zeros((0, len(labels), run.classes), np.float32))
+
+
+def _hear(run: Run) -> None:
+    """Ask the teacher about some unlabelled documents, and write down what it says, file after file."""
+    if _unlabeled(run) == 0:
+        raise ConfigError(NO_TEXT)
+    documents = min(_unlabeled(run), run.config.expert.student_documents)
+    teacher = load_teacher(run.config, run.device, knows_dev=False)
+    (run.folder / LESSONS).mkdir(exist_ok=True)
+    said_by = run.config.expert.student_of
+    run.runtime.reporter.say(f"Before stage 1: what {said_by} says of {documents:,} unlabelled documents")
+    with run.runtime.reporter.task("lessons", documents) as task:
+        for number, texts in enumerate(_texts(run)):
+            path = run.folder / LESSONS / f"{number:05}.safetensors"
+            facts = {"texts": hashlib.blake2b(json.dumps(texts).encode("utf-8"), digest_size=16).hexdigest()}
+            if not path.exists() or load_facts(path) != facts:
+                words, said = _said(run, teacher, texts)
+                arrays = {"values": words.values, "offsets": words.offsets, "said": said}
+                save_tensors(path, {name: torch.from_numpy(array) for name, array in arrays.items()}, facts)
+            task.advance(len(texts))
+    torch.cuda.empty_cache()  # its batches take gigabytes of a GPU, and training needs other sizes
+
+
+def _said(run: Run, teacher: Model, texts: list[str]) -> tuple[Ragged, np.ndarray]:
+    """What the student reads of some texts, and p(y | X) (n, Y) by its teacher."""
+    documents = teacher.encode(texts)
+    said = np.exp(teacher.said(documents, teacher.alpha(documents))).astype(np.float32)
+    reads_alike = teacher.encoder.fingerprint == run.encoder.fingerprint
+    return (documents.words if reads_alike else run.encoder.encode_ragged(texts)[0]), said
+
+
+def _texts(run: Run) -> Iterator[list[str]]:
+    """The unlabelled documents that the teacher is asked about, those of one file at a time."""
+    total = _unlabeled(run)
+    is_drawn = drawn_rows(total, run.config.expert.student_documents, run.config.seed)
+    wanted = np.ones(total, dtype=bool) if is_drawn is None else is_drawn
+    found: list[str] = []
+    seen = 0
+    for chunk in UnlabeledTexts(run.config, run.corpus.unlabeled, known_texts(run.corpus.test)):
+        rows = np.flatnonzero(wanted[seen : seen + len(chunk)])
+        found += [chunk[row] for row in rows]
+        seen += len(chunk)
+        while len(found) >= LESSON_DOCUMENTS:
+            yield found[:LESSON_DOCUMENTS]
+            found = found[LESSON_DOCUMENTS:]
+    if seen != total:
+        raise InputError(
+            f"{run.corpus.names.get('unlabeled', 'The unlabelled text')} has {seen:,} documents where "
+            f"{total:,} were encoded: restore it, or choose another --out."
+        )
+    if found:
+        yield found
+
+
+def _unlabeled(run: Run) -> int:
+    """How many unlabelled documents there are."""
+    return sum(run.counts.get(part, 0) for part in UNLABELED_PARTS)
+
+
+def _lesson(path: Path) -> tuple[Ragged, np.ndarray]:
+    """What is in one file: documents, and the teacher's probabilities (n, Y)."""
+    tensors: dict[str, Any] = {name: tensor.numpy() for name, tensor in load_tensors(path)[0].items()}
+    return Ragged(tensors["values"], tensors["offsets"]), tensors["said"]

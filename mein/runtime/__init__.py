@@ -1,0 +1,1 @@
+"""Files, processes, ranks: what is under everything."""

@@ -1,0 +1,112 @@
+"""Tensors on disk: safetensors with one JSON object beside them, atomic, checksummed, no pickle."""
+
+import errno
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from mein.errors import RunError
+from mein.runtime.files import atomic_path
+from mein.runtime.ranks import is_first
+
+FORMAT_VERSION = 1  # raised when an older reader could no longer understand the file
+
+
+def save_tensors(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+    """Write tensors and JSON-able facts as one file; it is whole or not there. The first process does it."""
+    if not is_first():
+        return
+    plain = {name: tensor.detach().to("cpu").contiguous() for name, tensor in tensors.items()}
+    header = {"version": FORMAT_VERSION, "sha256": _digest(plain, facts), "facts": facts}
+    with atomic_path(path) as temporary:
+        temporary.touch()
+        mode = temporary.stat().st_mode
+        try:
+            save_file(plain, temporary, metadata={"mein": json.dumps(header)})
+        except SafetensorError as problem:  # it hides the system's error in its text
+            raise _system_error(problem) from problem
+        with suppress(PermissionError):  # not every disk knows modes
+            temporary.chmod(mode)  # the library lets nobody but the owner read it
+
+
+def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read what `save_tensors` wrote; refuse what is damaged or newer than this version."""
+    with _opened(path) as file:
+        header = _header(path, file)
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    facts: dict[str, Any] = header["facts"]
+    if header.get("sha256") != _digest(tensors, facts):
+        raise _damaged(path)
+    return tensors, facts
+
+
+def load_facts(path: Path) -> dict[str, Any]:
+    """What stands beside the tensors, without reading them: they may be large."""
+    with _opened(path) as file:
+        facts: dict[str, Any] = _header(path, file)["facts"]
+        return facts
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            yield file
+    except FileNotFoundError as problem:
+        raise RunError(f"{path} is missing: this is not a finished run.") from problem
+    except (SafetensorError, ValueError, OSError) as problem:
+        raise _damaged(path) from problem
+
+
+def _header(path: Path, file: Any) -> dict[str, Any]:
+    header = json.loads((file.metadata() or {}).get("mein", "null"))
+    if not isinstance(header, dict):
+        raise _damaged(path)
+    check_version(path, header.get("version"))
+    if not isinstance(header.get("facts"), dict):
+        raise _damaged(path)
+    return header
+
+
+def check_version(path: Path, version: object) -> None:
+    """Refuse a file whose format is newer than this version of mein understands."""
+    if not isinstance(version, int):
+        raise _damaged(path)
+    if version > FORMAT_VERSION:
+        raise RunError(
+            f"{path} has format {version}, but this mein reads up to {FORMAT_VERSION}: "
+            "upgrade mein to use it."
+        )
+
+
+def _damaged(path: Path) -> RunError:
+    return RunError(
+        f"{path} is damaged or was changed by another program: restore it from a copy, "
+        "or remove it and run `mein train --resume` to make it again."
+    )
+
+
+def _system_error(problem: SafetensorError) -> OSError:
+    code = re.search(r"os error (\d+)", str(problem))
+    number = int(code[1]) if code else errno.EIO
+    return OSError(number, os.strerror(number))
+
+
+def _digest(tensors: dict[str, Tensor], facts: dict[str, Any]) -> str:
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode("utf-8"))
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        if tensor.numel():  # torch sees no bytes where there are none
+            digest.update(tensor.contiguous().flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()

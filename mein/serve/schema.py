@@ -1,0 +1,223 @@
+"""Requests, answers, limits.
+
+What goes over the wire: the shapes of answers, and one sentence for a request that has another.
+
+What a server allows: sizes, counts and times, each with a default that suits one machine.
+
+An explanation laid over the text as it was written: how much each word spoke, per window.
+"""
+
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from mein.data.labels import Label
+from mein.errors import ConfigError
+from mein.explain import Explanation, explain
+from mein.model.model import Model
+from mein.runtime.settings import Settings
+from mein.text.words import words_in
+
+
+class Shape(BaseModel):
+    """Base of what is documented in the schema."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+
+class Prediction(Shape):
+    """What the model says of a text."""
+
+    label: str | int | bool
+    """The likeliest label, as it was in training."""
+    probability: float = Field(ge=0.0, le=1.000001)
+    """Of that label."""
+    probabilities: dict[str, float]
+    """Of every label, by its name."""
+
+
+class Predictions(Shape):
+    """One prediction for each text, in their order."""
+
+    predictions: list[Prediction]
+
+
+class MarkedFragment(Shape):
+    """What one imitator saw at one position, and how much it moved the log-odds."""
+
+    text: str
+    window: int
+    """It saw 2 * window + 1 pieces."""
+    start: int
+    """The first of its pieces, counted from the text's first."""
+    stop: int
+    contribution: float
+    """Negative ones spoke for the alternative."""
+
+
+class Explained(Prediction):
+    """log p(label) - log p(alternative) = expert + lexicon + sum(imitators)."""
+
+    alternative: str | int | bool
+    """The next likeliest label."""
+    log_odds: float
+    expert: float
+    """The expert's part, which cannot be split."""
+    lexicon: float
+    """The part of the lexicon; 0 where there is none."""
+    imitators: dict[str, float]
+    """The part of each window's imitator."""
+    is_silent: bool
+    """Whether the text says nothing; its log-odds are then those of the classes in training."""
+    fragments: list[MarkedFragment]
+    """The strongest first."""
+    segments: list[str]
+    """The text as gap, word, gap, ..., word, gap; joined they are the text."""
+    shares: dict[str, list[float]]
+    """How much each word spoke, by window; they add up to that imitator's part."""
+
+
+class Health(Shape):
+    """The server answers."""
+
+    status: str
+    version: str
+
+
+class Refusal(Shape):
+    """Why a request was not answered as it wished."""
+
+    error: str
+    """One sentence."""
+
+
+REFUSALS = {
+    401: "The token is missing or wrong",
+    408: "The body came too slowly",
+    413: "The body is too large",
+    415: "The body is of another type",
+    422: "The body or a parameter is not as the schema says",
+    500: "The server made a mistake",
+    503: "The server is busy, or the answer took too long",
+}
+
+
+def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The part of the schema that tells which refusals there may be."""
+    return {status: {"model": Refusal, "description": REFUSALS[status]} for status in statuses}
+
+
+def sentence_of(errors: Sequence[Any]) -> str:
+    """One sentence about the first thing that is wrong; it never quotes what was sent."""
+    # A value may be a text or a list of texts: speak of the kind that was sent.
+    telling = [error for error in errors if error["type"] not in ("string_type", "list_type")]
+    chosen = telling[0] if telling else max(errors, key=lambda error: len(error["loc"]))
+    names = [str(part) for part in chosen["loc"] if str(part).isidentifier() or isinstance(part, int)]
+    where = ".".join(name for name in names if name not in ("body", "query", "str"))
+    return f"{where or 'The body'}: {chosen['msg']}."
+
+
+class ServeSettings(Settings):
+    """The limits of a server; whoever goes beyond one is told so in one sentence."""
+
+    texts: int = Field(default=1_000, ge=1)
+    """Texts in a request."""
+    text_characters: int = Field(default=100_000, ge=1)
+    """Characters in a text, also in a file's."""
+    body_bytes: int = Field(default=2_000_000, ge=1_000)
+    """Bytes in a request's body."""
+    body_seconds: float = Field(default=10.0, gt=0.0, allow_inf_nan=False)
+    """Seconds until a request's body must be here."""
+    answer_seconds: float = Field(default=30.0, gt=0.0, allow_inf_nan=False)
+    """Seconds until its answer must be ready."""
+    file_bytes: int = Field(default=64_000_000, ge=1_000)
+    """Bytes in a file to label."""
+    file_seconds: float = Field(default=600.0, gt=0.0, allow_inf_nan=False)
+    """Seconds for a file to arrive, and again to be labelled."""
+    files: int = Field(default=2, ge=1)
+    """Files that are taken in or labelled at once."""
+    requests: int = Field(default=128, ge=1)
+    """Requests that are answered at once."""
+    batch_texts: int = Field(default=64, ge=1)
+    """Texts, of one request or several, that the model reads at once."""
+    gather_seconds: float = Field(default=0.001, ge=0.0, le=1.0)
+    """How long the first of them waits for others."""
+
+
+def make_settings(given: Mapping[str, Any]) -> ServeSettings:
+    """Check settings and freeze them; refuse an unknown name and offer the nearest.
+
+    >>> make_settings({"texts": 10}).texts
+    10
+    """
+    names = list(ServeSettings.model_fields)
+    for name in set(given) - set(names):
+        nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.0)[0]
+        raise ConfigError(f"Unknown setting {name!r}: did you mean {nearest!r}?")
+    try:
+        return ServeSettings.model_validate(dict(given))
+    except ValidationError as problem:
+        first = problem.errors()[0]
+        name = ".".join(map(str, first["loc"]))
+        raise ConfigError(
+            f"The setting {name} is {first['input']!r}, but {first['msg'].lower()}."
+        ) from problem
+
+
+def explained(model: Model, text: str, top: int, label: Label | None = None) -> dict[str, Any]:
+    """The explanation with its `top` fragments, all probabilities, and the text in marked segments."""
+    explanation = explain(model, text, label)
+    segments, shares = marks(model, text, explanation)
+    fragments = [
+        {
+            "text": fragment.text,
+            "window": fragment.window,
+            "start": fragment.start,
+            "stop": fragment.stop,
+            "contribution": fragment.contribution,
+        }
+        for fragment in explanation.fragments[:top]
+    ]
+    return {
+        "label": explanation.label,
+        "probability": explanation.probability,
+        "alternative": explanation.alternative,
+        "probabilities": dict(zip(map(str, model.labels.classes), explanation.probabilities, strict=True)),
+        "log_odds": explanation.log_odds,
+        "expert": explanation.expert,
+        "lexicon": explanation.lexicon,
+        "imitators": {str(window): part for window, part in explanation.imitators.items()},
+        "is_silent": explanation.is_silent,
+        "fragments": fragments,
+        "segments": segments,
+        "shares": {str(window): values.tolist() for window, values in shares.items()},
+    }
+
+
+def marks(model: Model, text: str, explanation: Explanation) -> tuple[list[str], dict[int, np.ndarray]]:
+    """The text cut at its words, and each word's share of a window's part in the log-odds.
+
+    Segments are gap, word, gap, ..., word, gap; joined they are the text. The shares of a window add up
+    to its part.
+    """
+    found = words_in(text, model.encoder.words_config)
+    lengths = [len(pieces) for pieces in model.encoder.pieces.encode([word for word, _, _ in found])]
+    segments, end = [], 0
+    for _, start, stop in found:
+        segments += [text[end:start], text[start:stop]]
+        end = stop
+    segments.append(text[end:])
+    shares = {
+        window: _by_word(np.array([piece.windows[window] for piece in explanation.pieces]), lengths)
+        for window in (explanation.imitators if explanation.pieces else ())
+    }
+    return segments, shares
+
+
+def _by_word(values: np.ndarray, lengths: Sequence[int]) -> np.ndarray:
+    """Sums over runs of these lengths."""
+    ends = np.concatenate([[0.0], values.cumsum()])[np.cumsum([0, *lengths])]
+    return np.diff(ends)

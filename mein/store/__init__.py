@@ -1,0 +1,1 @@
+"""An encoded corpus on disk."""

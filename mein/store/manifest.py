@@ -1,0 +1,206 @@
+"""What a store says of itself: shards, checksums, the teacher's probabilities.
+
+What a store says of itself: its shards with counts and checksums, in store.json, written last.
+
+What a teacher says of each document of a shard: plain Parquet, a float column for each class.
+
+Rows stand in the shard's order and columns go by the names of the classes, so that anybody can fill
+such a file; ours also tell in their metadata whose word it is.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from mein.data.labels import Label, listed
+from mein.data.soft_labels import checked
+from mein.errors import InputError, RunError
+from mein.runtime.files import sha256_of
+from mein.store.place import Place
+
+VERSION = 2  # 1 had the length of each shard and no checksums; it is still read
+MANIFEST = "store.json"
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One file of a store, with its counts and its checksum (none in stores of version 1)."""
+
+    file: str
+    documents: int
+    words: int = 0
+    pieces: int = 0
+    bytes: int = 0
+    sha256: str | None = None
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The shards of a store, who encoded them, and facts about where they came from."""
+
+    encoder: str
+    shards: tuple[Shard, ...]
+    pieces: int
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+def shard_file(number: int) -> str:
+    """The name of a shard's file."""
+    return f"shard-{number:05d}.arrow"
+
+
+def write_manifest(place: Place, encoder: str, shards: Sequence[Shard], facts: Mapping[str, Any]) -> None:
+    """Write store.json, which makes the files a store."""
+    content = {
+        "version": VERSION,
+        "encoder": encoder,
+        "documents": sum(shard.documents for shard in shards),
+        "words": sum(shard.words for shard in shards),
+        "pieces": sum(shard.pieces for shard in shards),
+        "bytes": sum(shard.bytes for shard in shards),
+        **facts,
+        "shards": [asdict(shard) for shard in shards],
+    }
+    write_json(place, MANIFEST, content)
+
+
+def read_manifest(place: Place) -> dict[str, Any]:
+    """store.json as it is, of a version that we know."""
+    try:
+        content = read_json(place, MANIFEST)
+    except FileNotFoundError as problem:
+        raise RunError(
+            f"{place} holds no finished store ({MANIFEST} is missing); encode the text again."
+        ) from problem
+    version = content.get("version")
+    if not isinstance(version, int):
+        raise damaged_manifest(place)
+    if version > VERSION:
+        raise RunError(
+            f"{place}/{MANIFEST} has version {version}, but this mein reads up to {VERSION}; update mein."
+        )
+    return content
+
+
+def manifest_of(place: Place, content: Mapping[str, Any]) -> Manifest:
+    """What a store.json of any version says."""
+    try:
+        shards = tuple(_shard(number, shard) for number, shard in enumerate(content.get("shards", ())))
+        pieces, encoder = int(content.get("pieces", 0)), str(content.get("encoder"))
+    except (TypeError, ValueError, AttributeError) as problem:
+        raise damaged_manifest(place) from problem
+    known = {"version", "encoder", "documents", "words", "pieces", "bytes", "shards"}
+    return Manifest(encoder, shards, pieces, {key: content[key] for key in content if key not in known})
+
+
+def _shard(number: int, content: int | dict[str, Any]) -> Shard:
+    return Shard(**content) if isinstance(content, dict) else Shard(shard_file(number), int(content))
+
+
+def write_json(place: Place, name: str, content: Mapping[str, Any]) -> None:
+    """Write a small JSON file with a shard a line, so that people can look at it."""
+    shards = ",\n".join(json.dumps(shard) for shard in content["shards"])
+    rest = {key: value for key, value in content.items() if key != "shards"}
+    text = json.dumps(rest, ensure_ascii=False)[:-1] + f', "shards": [\n{shards}\n]}}\n'
+    with place.writing(name) as path:
+        path.write_text(text, encoding="utf-8")
+
+
+def read_json(place: Place, name: str) -> dict[str, Any]:
+    """A small JSON file, an object."""
+    try:
+        content = json.loads(place.read(name))
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError) as problem:
+        raise damaged_manifest(place, name) from problem
+    if not isinstance(content, dict):
+        raise damaged_manifest(place, name)
+    return content
+
+
+def damaged_manifest(place: Place, name: str = MANIFEST) -> RunError:
+    """One sentence for a manifest that nobody can read."""
+    return RunError(f"{place}/{name} is damaged; restore it from a copy or train again.")
+
+
+EXPERT_COLUMN = "expert"  # p(y | X, Theta'), beside each shard of the unlabelled text
+BY = b"mein.by"
+LABELS, LABELS_VERSION = "labels.json", 1
+
+
+def label_file(shard_file: str) -> str:
+    """The name of the label file beside a shard's file."""
+    return shard_file.removesuffix(".arrow") + f".{EXPERT_COLUMN}.parquet"
+
+
+def write_labels(path: Path, probs: np.ndarray, classes: Sequence[Label], by: str | None = None) -> None:
+    """Write the probabilities (n, Y) of a shard, and whose they are, where that is known."""
+    columns = {str(label): pa.array(probs[:, y]) for y, label in enumerate(classes)}
+    table = pa.table(columns).replace_schema_metadata({} if by is None else {BY: by.encode("utf-8")})
+    pq.write_table(table, path, compression="zstd", write_page_checksum=True)
+
+
+def read_labels(path: Path, name: str, documents: int, classes: Sequence[Label]) -> np.ndarray:
+    """The probabilities (n, Y) of a shard, float32, in the classes' order; refuse anything else."""
+    names = [str(label) for label in classes]
+    try:
+        file = pq.ParquetFile(path, page_checksum_verification=True)
+        found = file.schema_arrow.names
+        absent = [label for label in names if found.count(label) != 1]
+        if not absent:
+            columns = [file.read([label]).column(0).to_numpy() for label in names]
+    except FileNotFoundError as problem:
+        raise InputError(f"{name} is missing: label the store with `mein label`.") from problem
+    except (pa.ArrowException, OSError, ValueError) as problem:
+        raise InputError(
+            f"{name} is damaged or no Parquet file ({_first_line(problem)}): write it again, "
+            "or remove it and label the store again."
+        ) from problem
+    if absent:
+        raise InputError(
+            f"{name} has no single column for the class {absent[0]!r} among {listed(found)}: "
+            f"give one for each of {listed(names)}."
+        )
+    rows = file.metadata.num_rows
+    if rows != documents:
+        raise InputError(
+            f"{name} holds {rows} rows, but its shard {documents} documents: "
+            "give a row for each, in the shard's order."
+        )
+    try:
+        probs = np.stack([np.asarray(column, np.float64) for column in columns], axis=1)
+    except (TypeError, ValueError) as problem:
+        raise InputError(f"{name} holds something that is no number ({problem}): write floats.") from problem
+    return checked(probs, documents, len(names), name)
+
+
+def seal_labels(place: Place, shards: Sequence[Shard], classes: Sequence[Label]) -> None:
+    """Write labels.json, which says that every document has its label, once."""
+    sealed = []
+    for shard in shards:
+        file = label_file(shard.file)
+        with place.reading(file) as path:
+            read_labels(path, f"{place}/{file}", shard.documents, classes)
+            facts = {"documents": shard.documents, "by": labelled_by(path), "sha256": sha256_of(path)}
+            sealed.append({"file": file, **facts})
+    write_json(place, LABELS, {"version": LABELS_VERSION, "classes": list(classes), "shards": sealed})
+
+
+def labelled_by(path: Path) -> str | None:
+    """Whose labels a file holds, as we wrote it; none for a file of other make, or no such file."""
+    try:
+        by: bytes | None = (pq.read_schema(path).metadata or {}).get(BY)
+    except (pa.ArrowException, OSError, ValueError):
+        return None
+    return None if by is None else by.decode("utf-8", "replace")
+
+
+def _first_line(problem: Exception) -> str:
+    return str(problem).split("\n", 1)[0].rstrip(".")

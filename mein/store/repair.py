@@ -1,0 +1,124 @@
+"""Damaged files of a store, set aside so that work can go on without them."""
+
+from collections.abc import Sequence
+
+from mein.data.labels import Label
+from mein.errors import DamagedFile, InputError, RunError
+from mein.runtime.files import sha256_of
+from mein.store.manifest import LABELS, Shard, label_file, labelled_by, read_labels, write_manifest
+from mein.store.store import Store
+
+QUARANTINE = "quarantine"
+
+
+def quarantine(store: Store, classes: Sequence[Label]) -> list[str]:
+    """Look at every file; move the damaged ones into quarantine/, and say what that costs."""
+    damaged = [shard for shard in store.shards if not _is_whole(store, shard)]
+    if damaged:
+        _set_aside(store, damaged)
+    kept = [shard for shard in store.shards if shard not in damaged]
+    doubtful = [shard for shard in kept if not _is_well_labelled(store, shard, classes)]
+    there = set(store.place.names())
+    for shard in doubtful:
+        if label_file(shard.file) in there:
+            store.place.move(label_file(shard.file), QUARANTINE)
+    if doubtful and LABELS in there:
+        store.place.remove(LABELS)
+    lost = sum(shard.documents for shard in damaged)
+    told = [f"{shard.file} is damaged: set aside in {store.place}/{QUARANTINE}." for shard in damaged]
+    told += [f"The labels of {shard.file} are {_told_of(shard, there)}." for shard in doubtful]
+    return [*told, f"{lost:,} documents are lost to this store."] if lost else told
+
+
+def _told_of(shard: Shard, there: set[str]) -> str:
+    is_there = label_file(shard.file) in there
+    return "damaged: set aside, to be made again" if is_there else "missing, to be made again"
+
+
+def drop_damaged_labels(store: Store, by: str) -> list[str]:
+    """Unseal a labelled store whose label files are not what they were, and remove those of this expert.
+
+    What another teacher wrote stays: it is proved when the store is labelled again.
+    """
+    there, sealed = set(store.place.names()), store.label_digests
+    doubtful = [shard for shard in store.shards if sealed and not _is_as_sealed(store, shard, sealed, there)]
+    if doubtful and store.labelled_by - {None, by}:
+        raise RunError(
+            f"{store.place}/{label_file(doubtful[0].file)} is damaged or missing, and the store holds the "
+            "word of another expert: label with the run that it is from."
+        )
+    told = []
+    for shard in doubtful:
+        file = label_file(shard.file)
+        if file in there and not _is_of(store, shard, by):
+            continue
+        if file in there:
+            store.place.remove(file)
+        told.append(f"The labels of {shard.file} are damaged or missing: they are made again.")
+    if doubtful:
+        store.place.remove(LABELS)  # last: a kill before it leaves labels that are missing
+    return told
+
+
+def _is_as_sealed(store: Store, shard: Shard, sealed: dict[str, str], there: set[str]) -> bool:
+    """Whether a label file is what it was, in its place itself: a cache may hold what is lost there."""
+    file = label_file(shard.file)
+    if file not in there:
+        return False
+    with store.place.reading(file) as path:
+        try:
+            return sha256_of(path) == sealed.get(file)
+        except OSError:
+            return False
+
+
+def _is_of(store: Store, shard: Shard, by: str) -> bool:
+    """Whether an expert wrote a label file, as far as its remains tell."""
+    file = label_file(shard.file)
+    with store.place.reading(file) as path:
+        author = labelled_by(path)
+        if author is not None or store.label_authors.get(file) != by:
+            return author == by
+        assert store.classes is not None  # it is sealed
+        try:
+            read_labels(path, file, shard.documents, store.classes)
+        except InputError:
+            return True
+    return False  # a whole file, which somebody else has put there
+
+
+def _is_whole(store: Store, shard: Shard) -> bool:
+    try:
+        store.place.fetch(shard.file, shard.sha256)
+    except DamagedFile:
+        return False
+    return True
+
+
+def _is_well_labelled(store: Store, shard: Shard, classes: Sequence[Label]) -> bool:
+    """Also where there are no labels yet."""
+    file = label_file(shard.file)
+    if file not in store.place.names():
+        return file not in store.label_digests
+    try:
+        if store.label_digests:
+            store.place.fetch(file, store.label_digests.get(file))
+        with store.place.reading(file) as path:
+            read_labels(path, f"{store.place}/{file}", shard.documents, classes)
+    except (DamagedFile, InputError):
+        return False
+    return True
+
+
+def _set_aside(store: Store, damaged: Sequence[Shard]) -> None:
+    """Move the files first: a kill before the manifest is written leaves shards that are missing."""
+    there = set(store.place.names())
+    for shard in damaged:
+        for file in (label_file(shard.file), shard.file):
+            if file in there:
+                store.place.move(file, QUARANTINE)
+    kept = [shard for shard in store.shards if shard not in damaged]
+    before = int(store.manifest.facts.get("quarantined", 0))
+    lost = sum(shard.documents for shard in damaged)
+    facts = {**store.manifest.facts, "quarantined": before + lost}
+    write_manifest(store.place, store.fingerprint, kept, facts)

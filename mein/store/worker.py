@@ -1,0 +1,103 @@
+"""One process that encodes shards: `python -m mein.text.worker FOLDER PLACE`, started by workers.py.
+
+A job arrives as a line of JSON (the file, the encoder, the bytes of the two parts that follow), the
+length of each text in characters, and the texts end to end in UTF-8; a line of JSON is the answer.
+"""
+
+import hashlib
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from mein.errors import RunError
+from mein.runtime.files import sha256_of
+from mein.runtime.processes import answer
+from mein.store.manifest import Shard
+from mein.store.place import Place, place_of
+from mein.store.shards import write_arrays
+from mein.text.encoder import Encoder
+from mein.text.pieces import Pieces
+from mein.text.ragged import offsets_of
+from mein.text.words import Words, WordsConfig
+
+CONFIG, WORDS, PIECES = "words.json", "words.txt", "pieces.model"
+LENGTH = np.dtype("<i8")
+
+
+@dataclass(frozen=True)
+class Job:
+    """A shard to be: the name of its file, its texts, and the fingerprint of what encodes them."""
+
+    file: str
+    texts: Sequence[str]
+    encoder: str
+
+    def packed(self) -> tuple[bytes, bytes]:
+        """The length of each text, in characters, and all texts end to end."""
+        lengths = np.fromiter(map(len, self.texts), LENGTH, len(self.texts))
+        return lengths.tobytes(), "".join(self.texts).encode("utf-8", "surrogatepass")
+
+    def facts(self) -> dict[str, str]:
+        """Facts to write with the shard: equal for the same texts and encoder alone."""
+        digest = hashlib.blake2b(digest_size=16)
+        for part in self.packed():
+            digest.update(part)
+        return {"encoder": self.encoder, "text": digest.hexdigest()}
+
+
+def write_shard(encoder: Encoder, place: Place, job: Job) -> Shard:
+    """Encode one shard and write it."""
+    words, pieces = encoder.encode_ragged(job.texts)
+    counts = len(words.values), len(pieces.values)
+    facts = {**job.facts(), "words": str(counts[0]), "pieces": str(counts[1])}
+    with place.writing(job.file) as path:
+        write_arrays(path, {"words": words, "pieces": pieces}, facts)
+        size, sha256 = path.stat().st_size, sha256_of(path)
+    return Shard(job.file, len(job.texts), *counts, size, sha256)
+
+
+def send(job: Job, stream: IO[bytes]) -> None:
+    """Write a job into a stream."""
+    parts = job.packed()
+    header = {"file": job.file, "encoder": job.encoder, "bytes": [len(part) for part in parts]}
+    stream.write(json.dumps(header).encode("utf-8") + b"\n")
+    for part in parts:
+        stream.write(part)
+    stream.flush()
+
+
+def receive(stream: IO[bytes]) -> Job | None:
+    """Read a job from a stream; none where the stream ends, also in mid-job."""
+    line = stream.readline()
+    if not line.endswith(b"\n"):
+        return None
+    header = json.loads(line)
+    lengths, content = (stream.read(size) for size in header["bytes"])
+    if [len(lengths), len(content)] != header["bytes"]:
+        return None
+    text = content.decode("utf-8", "surrogatepass")
+    offsets = offsets_of(np.frombuffer(lengths, LENGTH)).tolist()
+    texts = [text[start:stop] for start, stop in pairwise(offsets)]
+    return Job(header["file"], texts, header["encoder"])
+
+
+def main() -> None:
+    """Work on jobs from standard input until it ends."""
+    folder, place = Path(sys.argv[1]), place_of(sys.argv[2])
+    config = WordsConfig.model_validate_json((folder / CONFIG).read_text(encoding="utf-8"))
+    encoder = Encoder(config, Words.load(folder / WORDS), Pieces.load(folder / PIECES))
+    while (job := receive(sys.stdin.buffer)) is not None:
+        try:
+            answer(shard=asdict(write_shard(encoder, place, job)))
+        except RunError as problem:
+            answer(error=str(problem))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,223 @@
+"""Documents to shards, in parallel, resumably.
+
+Processes that encode shards: each loads the vocabularies once and writes its shards itself.
+
+From a stream of documents to a store: shard by shard, in parallel, and never twice.
+"""
+
+import math
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+from mein.errors import RunError
+from mein.runtime.files import sha256_of
+from mein.runtime.processes import Worker, answers, start_worker
+from mein.runtime.ranks import barrier
+from mein.store.manifest import (
+    LABELS,
+    MANIFEST,
+    VERSION,
+    Shard,
+    read_json,
+    shard_file,
+    write_json,
+    write_manifest,
+)
+from mein.store.place import Place, place_of
+from mein.store.shards import facts_of, read_batch
+from mein.store.store import Store
+from mein.store.worker import CONFIG, PIECES, WORDS, Job, send, write_shard
+from mein.text.encoder import Encoder
+
+DIED = (
+    "A process that encodes text died (exit code {code}), perhaps for want of memory; "
+    "encode with one worker (runtime.workers = 1): whole shards are kept."
+)
+
+
+def run_jobs(encoder: Encoder, place: Place, jobs: Iterable[Job], workers: int) -> Iterator[Shard]:
+    """Encode and write every job, in this process where there is one worker.
+
+    At most `workers + 2` shards of text are in memory: those in work or waiting, and the one that
+    `jobs` is reading.
+    """
+    jobs = iter(jobs)
+    head = list(islice(jobs, 2))
+    workers = workers if len(head) > 1 else 1  # one shard is not worth the start of a process
+    jobs = chain(head, jobs)
+    del head  # subtle: its texts must not stay in memory
+    if workers > 1:
+        yield from _run_in_processes(encoder, place, jobs, workers)
+    else:
+        for job in jobs:
+            yield write_shard(encoder, place, job)
+
+
+def _run_in_processes(encoder: Encoder, place: Place, jobs: Iterable[Job], workers: int) -> Iterator[Shard]:
+    with tempfile.TemporaryDirectory() as folder:
+        _save(encoder, Path(folder))
+        started = [_start(folder, str(place)) for _ in range(workers)]
+        for found in answers(started, jobs, send, DIED):
+            yield Shard(**found["shard"])
+
+
+def _save(encoder: Encoder, folder: Path) -> None:
+    (folder / CONFIG).write_text(encoder.words_config.model_dump_json(), encoding="utf-8")
+    encoder.words.save(folder / WORDS)
+    encoder.pieces.save(folder / PIECES)
+
+
+def _start(folder: str, place: str) -> Worker:
+    return start_worker("mein.store.worker", [folder, place])
+
+
+Facts = Mapping[str, Any]
+Spread = Callable[[Encoder, Place, Iterator[Job]], Iterator[Shard]]  # writes shards that lack, and yields all
+
+
+def write_store(
+    at: Path | str,
+    encoder: Encoder,
+    chunks: Iterable[Sequence[str]],
+    *,
+    shard_documents: int,
+    workers: int,
+    shard_characters: int | None = None,
+    facts: Facts | None = None,
+    part: tuple[int, int] = (0, 1),
+    spread: Spread | None = None,
+) -> Store:
+    """Encode a stream of documents into a store, in parallel.
+
+    A shard ends at `shard_documents`, or where its text reaches `shard_characters`. A store that is
+    finished is not read again; after an end in the middle, whole shards are kept and the stream,
+    which must be the same, is encoded from there: the files have the same bytes in either case.
+    facts: where the text came from; a finished store of other text is refused. part: this rank and
+    how many there are; every one of them must call, and each writes its share of the shards. spread: an
+    engine that writes the shards on other machines.
+    """
+    place, facts = place_of(at), facts or {}
+    rank, world = part
+    if MANIFEST in place.names():
+        return _finished(at, encoder, facts)
+    with place.held() if rank == 0 else nullcontext():
+        if world > 1:
+            barrier()  # before that the folder is not made, and not cleared
+        jobs = _jobs(encoder.fingerprint, chunks, shard_documents, shard_characters, part)
+        if spread is not None:
+            shards = list(spread(encoder, place, jobs))
+        else:
+            shards = _write_shards(place, encoder, jobs, workers)
+        shards = _gathered(place, shards, part)
+        if rank == 0:
+            _finish(place, shards, encoder, facts)
+        if world > 1:
+            barrier()
+    return Store.open(at)
+
+
+def _write_shards(place: Place, encoder: Encoder, jobs: Iterable[Job], workers: int) -> list[Shard]:
+    """Encode the texts of each shard that is not there already, whole."""
+    found: list[Shard] = []
+    there = set(place.names())
+
+    def lacking() -> Iterator[Job]:
+        for job in jobs:
+            shard = kept(place, job) if job.file in there else None
+            if shard is None:
+                yield job
+            else:
+                found.append(shard)
+
+    written = list(run_jobs(encoder, place, lacking(), workers if encoder.reader is None else 1))
+    return found + written
+
+
+def _jobs(
+    fingerprint: str,
+    chunks: Iterable[Sequence[str]],
+    documents: int,
+    characters: int | None,
+    part: tuple[int, int],
+) -> Iterator[Job]:
+    """A rank's share of the shards to be."""
+    rank, world = part
+    for number, texts in islice(enumerate(_in_shards(chunks, documents, characters)), rank, None, world):
+        yield Job(shard_file(number), texts, fingerprint)
+
+
+def kept(place: Place, job: Job) -> Shard | None:
+    """The shard that a former run left of these very texts, where it is whole."""
+    with place.reading(job.file) as path:
+        try:
+            batch = read_batch(path)
+            facts = facts_of(batch.schema)
+        except RunError:
+            return None
+        if len(batch) != len(job.texts) or not job.facts().items() <= facts.items():
+            return None
+        counts = {"words": int(facts["words"]), "pieces": int(facts["pieces"])}
+        return Shard(job.file, len(batch), **counts, bytes=path.stat().st_size, sha256=sha256_of(path))
+
+
+def _finished(at: Path | str, encoder: Encoder, facts: Facts) -> Store:
+    store = Store.open(at)
+    if store.fingerprint != encoder.fingerprint:
+        raise RunError(
+            f"{at} holds a store that was encoded with other vocabularies; "
+            "remove it or choose another folder."
+        )
+    for name, value in facts.items():
+        if store.manifest.facts.get(name, value) != value:
+            raise RunError(
+                f"{at} holds a store whose {name} is {store.manifest.facts[name]!r}, not {value!r}; "
+                "remove it or choose another folder."
+            )
+    return store
+
+
+def _in_shards(
+    chunks: Iterable[Sequence[str]], documents: int, characters: int | None
+) -> Iterator[list[str]]:
+    """Cut a stream into shards; where depends on the documents alone, not on the chunks."""
+    limit = math.inf if characters is None else characters
+    texts: list[str] = []
+    size = 0
+    for text in chain.from_iterable(chunks):
+        texts.append(text)
+        size += len(text)
+        if len(texts) == documents or size >= limit:
+            yield texts
+            texts, size = [], 0
+    if texts:
+        yield texts
+
+
+def _part(rank: int) -> str:
+    """Where a rank leaves what it knows of its shards, for the first to gather."""
+    return f"part-{rank:05d}.json"
+
+
+def _gathered(place: Place, shards: list[Shard], part: tuple[int, int]) -> list[Shard]:
+    """The shards of all ranks, once every one of them is done."""
+    rank, world = part
+    if world == 1:
+        return shards
+    write_json(place, _part(rank), {"version": VERSION, "shards": [asdict(shard) for shard in shards]})
+    barrier()
+    parts = [read_json(place, _part(number)) for number in range(world)] if rank == 0 else []
+    return [Shard(**shard) for found in parts for shard in found["shards"]]
+
+
+def _finish(place: Place, shards: Sequence[Shard], encoder: Encoder, facts: Facts) -> None:
+    """Remove what belongs to no shard, then write the manifest, which makes it a store."""
+    files = {shard.file for shard in shards}
+    for name in place.names():
+        if (name.startswith(("shard-", "part-")) and name not in files) or name == LABELS:
+            place.remove(name)
+    write_manifest(place, encoder.fingerprint, sorted(shards, key=lambda shard: shard.file), facts)

@@ -1,0 +1,299 @@
+"""Pre-training an LSTM.
+
+What a language model loses on a segment of text, read by one process or by several.
+
+Before Algorithm 1: a language model learns from all training text, labels unseen.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Annotated, Literal, Protocol
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from mein.errors import InputError
+from mein.experts.language_model import LanguageModel, reversal, word_losses
+from mein.mixture.inference import batch_tokens, device_of, fast_precision
+from mein.runtime import ranks
+from mein.runtime.seeds import numpy_generator
+from mein.text.batches import in_batches, pad_words, to_device
+from mein.text.ragged import Ragged
+from mein.training.loop import OptimizationConfig, Outcome, Runtime, Stage, train
+from mein.training.objectives import Randomness
+from mein.training.parallel import Share, own_share
+
+
+def segment_losses(
+    model: LanguageModel,
+    direction: int,
+    rows: Tensor,
+    state: Tensor,
+    rate: float = 0.0,
+    dropout: torch.Generator | None = None,
+) -> tuple[Tensor, Tensor]:
+    """-log p (B, L) of every next word in rows (B, L + 1), 0 where it is padding, and the state after them.
+
+    Padding is read and then left out, for to pick words a GPU would have to be waited for.
+    """
+    with fast_precision(device_of(model)):
+        outputs, state = model.read(direction, rows[:, :-1], state, rate, dropout)
+    wanted = rows[:, 1:]
+    read = outputs.flatten(0, 1).to(model.embedding.weight.dtype)
+    losses = word_losses(model.softmax, read, wanted.flatten()).view(wanted.shape)
+    return losses * (wanted != 0), state
+
+
+def mean_loss(
+    model: LanguageModel,
+    direction: int,
+    rows: Tensor,
+    state: Tensor,
+    rate: float,
+    dropout: torch.Generator,
+    share: Share | None,
+) -> tuple[Tensor, Tensor]:
+    """The mean of `segment_losses`, and the state after them, a constant; of a share, its part of the mean.
+
+    The state is that of all rows, whoever read them, so that another number of processes can go on.
+    """
+    words = (rows[:, 1:] != 0).sum()
+    if share is None:
+        losses, after = segment_losses(model, direction, rows, state, rate, dropout)
+        return losses.sum() / words, after.detach()
+    own = to_device(share.rows, rows.device)
+    losses, read = segment_losses(model, direction, rows[own], state[:, :, own], rate, dropout)
+    after = torch.zeros_like(state)
+    if share.counts:
+        after[:, :, own] = read.detach()
+    ranks.add_up(after)
+    return losses.sum() / words * float(share.counts), after
+
+
+STAGE = "language_model"
+
+
+class Text(Protocol):
+    """Encoded text in shards; a store is one."""
+
+    @property
+    def shard_count(self) -> int:
+        """How many shards there are."""
+
+    def words(self, shard: int) -> Ragged:
+        """The word numbers of each document of a shard."""
+
+
+class PretrainingConfig(OptimizationConfig):
+    """How a language model is trained, for lm-lstm and elmo-lstm, or how a transformer reads raw text."""
+
+    reads: Literal["stream", "documents"] = "stream"
+    """stream: all documents laid end to end, the state carried on (Sato); documents: each from a zero
+    state, those of like length together (Miyato)."""
+    lanes: int = Field(default=64, ge=1)
+    """Streams, or documents, that are read side by side; of a transformer: passages in a batch."""
+    masked: float = Field(default=0.15, gt=0.0, lt=1.0)
+    """Share of the tokens that a transformer has to tell; reads, segment and dropout are not for it."""
+    segment: int = Field(default=400, ge=1)
+    """Words after which the gradient is cut; the state goes on. What is worth keeping until a document's end
+    is only learned where the gradient reaches that far."""
+    dropout: float = Field(default=0.4, ge=0.0, lt=1.0)
+    """Share of elements of embeddings and of the LSTM's output set to zero."""
+    epochs: int = Field(default=30, ge=0)
+    """Most passes over the text."""
+    patience: Annotated[int, Field(ge=1)] | None = 3
+    """Stop after so many epochs without a better one; none never stops early."""
+    learning_rate: float = Field(default=2e-3, gt=0.0, allow_inf_nan=False)
+    """Of the first step."""
+    decay: float = Field(default=1.0, gt=0.0, le=1.0)
+    """The learning rate is multiplied by this after every step."""
+    falls_to_zero: bool = True
+    """Whether the learning rate also falls linearly to zero at the last epoch's end."""
+    clip: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] | None = 1.0
+    """Largest norm of the gradient; a step that has no finite one is left out. None does neither."""
+
+
+def train_language_model(
+    model: LanguageModel,
+    texts: Sequence[Text],
+    held_out: Text,
+    config: PretrainingConfig,
+    runtime: Runtime,
+    seed: int,
+) -> Outcome:
+    """Learn to say the next word (and the one before) of some texts; judged on another text."""
+    device = device_of(model)
+    blocks = Blocks(texts, config, seed)
+    if blocks.columns == 0:
+        raise InputError("There is too little text for a language model: give more than a document or two.")
+    states = [model.reader(i).start(config.lanes) for i in range(len(model.readers))]
+
+    def loss(segment: Segment, step: int) -> Tensor:
+        dropout = Randomness(seed, STAGE, step).generator("dropout", device, segment.share)
+        total = torch.zeros((), device=device)
+        for direction, rows in enumerate(segment.rows):
+            state = states[direction][:, :, : len(rows)]
+            start = torch.zeros_like(state) if segment.is_first else state.clone()
+            found, after = mean_loss(model, direction, rows, start, config.dropout, dropout, segment.share)
+            state.copy_(after)
+            total = total + found
+        return total
+
+    def fetch(columns: np.ndarray) -> Segment:
+        return blocks.segment(columns, device, len(model.readers))
+
+    def score() -> dict[str, float]:
+        return {"perplexity": perplexity(model, held_out)}
+
+    carried = {f"state{direction}": state for direction, state in enumerate(states)}
+    named = dict(model.named_parameters())
+    stage = Stage(STAGE, named, blocks.columns, blocks.plan, fetch, loss, score, carried=carried)
+    with full_speed_softmax(), ExitStack() as stack:
+        if ranks.world() == 1 and max(blocks.widths) >= config.segment:
+            for direction in range(len(model.readers)):  # before other threads have work for the device
+                stack.enter_context(model.reader(direction).capturing(config.lanes, config.segment))
+        return train(stage, config, runtime)
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Words (B, L + 1) for each direction, whether a block begins with them, and whose rows are our share."""
+
+    rows: list[Tensor]
+    is_first: bool
+    share: Share | None
+
+
+class Blocks:
+    """The text as matrices of words (lanes, columns), each read from left to right from a zero state.
+
+    A stream's block is a shard; a document's block is as many documents of like length as there are
+    lanes. How many columns a block has does not change from epoch to epoch.
+    """
+
+    def __init__(self, texts: Sequence[Text], config: PretrainingConfig, seed: int) -> None:
+        self.config, self.seed = config, seed
+        self.parts: list[tuple[Text, int, np.ndarray | None]] = []
+        widths = []
+        for text, shard in _shards(texts):
+            lengths = text.words(shard).lengths
+            if config.reads == "stream":
+                self.parts.append((text, shard, None))
+                total = int(lengths.sum())
+                widths.append(math.ceil(total / self._lanes(total)) - 1)
+                continue
+            order = np.argsort(lengths, kind="stable")
+            for start in range(0, len(order), config.lanes):
+                rows = order[start : start + config.lanes]
+                self.parts.append((text, shard, rows))
+                widths.append(int(lengths[rows].max()) - 1)
+        self.widths = [max(0, int(width)) for width in widths]
+        """Columns that have a next word."""
+        self.starts = np.concatenate([[0], np.cumsum(self.widths)])[:-1]
+
+        self._matrix = lru_cache(maxsize=2)(self.matrix)
+
+    @property
+    def columns(self) -> int:
+        """How many there are in an epoch."""
+        return int(sum(self.widths))
+
+    def plan(self, epoch: int) -> Iterator[np.ndarray]:
+        """The segments of an epoch, as numbers of columns; blocks in random order.
+
+        The columns of later epochs have higher numbers, so that a number tells its epoch too.
+        """
+        for block in numpy_generator(self.seed, "blocks", epoch).permutation(len(self.parts)):
+            for start in range(0, self.widths[block], self.config.segment):
+                stop = min(start + self.config.segment, self.widths[block])
+                yield np.arange(start, stop) + self.starts[block] + epoch * self.columns
+
+    def segment(self, columns: np.ndarray, device: torch.device, directions: int) -> Segment:
+        """The words of planned columns and of the one behind them; the other direction's from the end."""
+        epoch, first = divmod(int(columns[0]), self.columns)
+        block = int(np.searchsorted(self.starts, first, side="right")) - 1
+        start = first - int(self.starts[block])
+        ahead, behind = self._matrix(epoch, block)
+        rows = [matrix[:, start : start + len(columns) + 1] for matrix in (ahead, behind)[:directions]]
+        share = own_share((rows[0][:, 1:] != 0).sum(1))
+        return Segment([to_device(np.ascontiguousarray(part), device) for part in rows], start == 0, share)
+
+    def matrix(self, epoch: int, block: int) -> tuple[np.ndarray, np.ndarray]:
+        """The words (lanes, columns) of a block, padded with 0 at the end of rows, and each row reversed."""
+        ahead = self._words(epoch, block)
+        lengths = torch.from_numpy((ahead != 0).sum(1))
+        return ahead, np.take_along_axis(ahead, reversal(lengths, ahead.shape[1]).numpy(), 1)
+
+    def _words(self, epoch: int, block: int) -> np.ndarray:
+        """The words (lanes, columns) of a block, padded with 0 at the end of rows."""
+        text, shard, rows = self.parts[block]
+        words = text.words(shard)
+        if rows is not None:
+            return pad_words(words.take(rows), torch.device("cpu")).words.numpy()
+        order = numpy_generator(self.seed, "stream", epoch, block).permutation(len(words))
+        return side_by_side(words.take(order), self._lanes(int(words.lengths.sum())))
+
+    def _lanes(self, words: int) -> int:
+        """Fewer lanes for a stream that would be too short for a segment in each."""
+        return int(np.clip(words // self.config.segment, 1, self.config.lanes))
+
+
+def _shards(texts: Sequence[Text]) -> list[tuple[Text, int]]:
+    return [(text, shard) for text in texts for shard in range(text.shard_count)]
+
+
+def side_by_side(words: Ragged, lanes: int) -> np.ndarray:
+    """Documents end to end, cut into lanes of equal length (lanes, columns).
+
+    >>> side_by_side(Ragged(np.array([5, 1, 6, 7, 1]), np.array([0, 2, 5])), 2).tolist()
+    [[5, 1, 6], [7, 1, 0]]
+    """
+    columns = math.ceil(len(words.values) / lanes)
+    matrix = np.zeros(lanes * columns, np.int64)
+    matrix[: len(words.values)] = words.values
+    return matrix.reshape(lanes, columns)
+
+
+@torch.no_grad()
+def perplexity(model: LanguageModel, held_out: Text) -> float:
+    """exp of the mean -log p of a word, over all words and directions, each document from a zero state."""
+    device = device_of(model)
+    total, words = torch.zeros(2, dtype=torch.float64, device=device)
+    for shard in range(held_out.shard_count):
+        documents = held_out.words(shard)
+        order = np.argsort(documents.lengths, kind="stable")
+        order = order[documents.lengths[order] > 1]  # in the others no word has another before it
+        read = partial(_loss_and_words, model, documents)
+        for loss, count in in_batches(documents.lengths, order, batch_tokens(device) // 8, read):
+            total += loss
+            words += count
+    return math.exp(min(700.0, total.item() / max(1.0, words.item())))
+
+
+def _loss_and_words(model: LanguageModel, documents: Ragged, rows: np.ndarray) -> tuple[Tensor, Tensor]:
+    """The sum of -log p over some documents' words and all directions, and over how many it goes."""
+    batch = pad_words(documents.take(rows), device_of(model))
+    mirrored = batch.words.gather(1, reversal(batch.lengths, batch.words.shape[1]))
+    total, words = torch.zeros(2, dtype=torch.float64, device=batch.words.device)
+    for direction, read in enumerate([batch.words, mirrored][: len(model.readers)]):
+        start = model.reader(direction).start(len(rows))
+        losses, _ = segment_losses(model, direction, read, start)
+        total += losses.double().sum()
+        words += (read[:, 1:] != 0).sum()
+    return total, words
+
+
+@contextmanager
+def full_speed_softmax() -> Iterator[None]:
+    """TF32 products on a GPU: the softmax over a vocabulary stays in float32, for range, not for digits."""
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = True
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before

@@ -1,0 +1,340 @@
+"""Tables and figures of results.md.
+
+docs/results.md, made from result lines alone: our numbers beside the paper's, empty cells counted.
+
+Figures of the paper, made from result lines alone: more data, better performance; windows.
+
+The table of speed, from what `mein bench experts` and `mein bench imitators` left among the results.
+"""
+
+import math
+import statistics
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.measure import read_figures
+from mein.evaluation.significance import paired_bootstrap
+from mein.report.charts import Figure, Scale, tick_text, ticks
+from paper.cells import AMOUNTS, MORE_DATA, REMOVED_WINDOWS, RESULTS, SPEED, VARIANTS, WINDOW_SETS, WINDOWS
+from paper.lines import Line, cell_of, correct_of, experts_of, of_the_same_seeds
+
+TITLES = {
+    "plain": "expert alone",
+    "closed": "closed gates",
+    "random": "+ IMN (Random)",
+    "imn-paper": "+ IMN, the paper's gates",
+    "imn": "+ IMN, our gates",
+    "closed-lexicon": "closed gates, a lexicon",
+    "imn-lexicon": "+ IMN, our gates, a lexicon",
+}
+HEAD = """# Results
+
+Made by `mein reproduce --page` from the lines under `results/`; do not edit.
+
+**Cells**
+
+- A cell is the test error in %: mean over seeds ± standard deviation, [number of seeds], (the paper's
+  figure).
+- A star: better than the expert alone **and** than closed gates **and** than random vectors, each with p <
+  0.05 by a paired bootstrap over documents, seeds pooled.
+- With a lexicon a star also takes our gates without one **and** closed gates with one.
+- Everything was chosen on dev; test labels were read once, at the end of each run.
+- A cell may have fewer seeds than the one beside it.
+
+**Lines**
+
+- Each line under `results/` has its seed and its command, which makes it anew.
+- A plus behind a commit, as in `78aedbe+`: the package's files differed from that commit; how is not
+  recorded.
+- **Rows differ in settings**: those whose command has `words.max_length=400` read the last 400 words of a
+  document, others the last 1,000.
+- With the preset full the two kinds of gates differ in stage 3 alone.
+
+**What differs from the paper** ([paper.md](paper.md), and why: [log.md](log.md))
+
+- Our gates are free and fitted on dev, and evidence is centred.
+- Imitators start nearer zero and learn at a rate that falls to 0.
+- A lexicon is logistic regression on pieces, pairs and triples of them, learned from the labels, with a
+  gate of its own. The gate is fitted on dev by a lexicon of train; on test the lexicon has learned dev's
+  labels too, which columns without one have not.
+
+**Data sets**
+
+- `imdb-150k` is IMDB with 100,000 more reviews in its file of unlabelled text.
+- `imdb-400` is a copy of IMDB's folder, where ADV read the last 400 words; the paper's figures stand beside
+  `imdb`.
+- `electronics` follows Elec's recipe but is not Elec, and `r52` stands in for RCV1: the paper has no
+  figures for these two.
+- On `rotten` each seed is a split of its own, so rows differ in their test documents: `transformer` has
+  seeds 3 to 5, its student 6 to 8, other rows 0.
+
+**Rows**
+
+- IMDB's LSTM had one more seed, whose lines are lost: 10.00, by the paper's gates 9.59, by ours 7.98.
+- IMDB's seeds of LM-LSTM start from four language models, those of ADV from two, those of VAT from four.
+- VAT's rows drew raw text of middling length more often than the shortest and the longest; it is drawn
+  evenly since ([log.md](log.md)), and no row was made anew.
+- Our gates were fitted with a ridge on their bare numbers; since then it counts how loud each voice is
+  ([log.md](log.md)), which matters where dev is small.
+- `transformer` on `rotten` is MiniLM that has read IMDB's sentences and learned IMDB's labels before
+  ([log.md](log.md)).
+- The expert of a `-student` row has also learned what the mixture of its teacher, the row without that
+  word, says of raw text, by our gates and with a lexicon. So all its columns have had a lexicon's help.
+"""
+
+
+def results_page(lines: Sequence[Line]) -> str:
+    """The whole page."""
+    datasets = sorted({line["dataset"] for line in lines})
+    parts = [HEAD]
+    for dataset in datasets:
+        own = [line for line in lines if line["dataset"] == dataset]
+        parts += [f"## {dataset}", _results(dataset, own), _windows(dataset, own), _more_data(dataset, own)]
+        parts.append(_provenance(own))
+    if not datasets:
+        parts.append("Nothing has been run yet.")
+    return "\n\n".join(part.strip() for part in parts if part) + "\n"
+
+
+def _results(dataset: str, lines: Sequence[Line]) -> str:
+    """Experts by variants."""
+    rows, empty, blank, experts = [], 0, [], experts_of(lines)
+    for expert in experts:
+        cells = []
+        for variant in VARIANTS:
+            found = _select(lines, expert=expert, variant=variant, windows=list(WINDOWS), unlabeled=None)
+            empty += not found
+            star = "\\*" if found and variant.startswith("imn") and _is_starred(lines, found) else ""
+            cells.append(_shown(found, RESULTS.get(expert, {}).get(variant, {}).get(dataset)) + star)
+        if any(cells):
+            rows.append([expert, *cells])
+        else:
+            blank.append(expert)
+    if empty == len(experts) * len(VARIANTS):
+        return ""
+    table = _table(["expert", *(TITLES[variant] for variant in VARIANTS)], rows)
+    remarks = [f"{empty} of {len(experts) * len(VARIANTS)} cells are empty.", *_without_row(blank)]
+    remarks += _mixed_settings(lines)
+    return f"### Table of results\n\n{table}\n\n{' '.join(remarks)}"
+
+
+def _without_row(experts: Sequence[str]) -> Iterator[str]:
+    """A sentence in place of rows without a figure, ours or the paper's."""
+    if experts:
+        yield f"Rows without any figure, ours or the paper's, are left out: {', '.join(experts)}."
+
+
+def _mixed_settings(lines: Sequence[Line]) -> Iterator[str]:
+    """A sentence for each expert whose results are not of one kind."""
+    for expert in experts_of(lines):
+        digests = sorted({line["settings"] for line in _select(lines, expert=expert)})
+        if len(digests) > 1:
+            yield f"**Results of {expert} come from different settings** ({', '.join(digests)})."
+
+
+def _windows(dataset: str, lines: Sequence[Line]) -> str:
+    """Sets of windows by experts."""
+    experts = [e for e in experts_of(lines) if _select(lines, expert=e, windows=[1], unlabeled=None)]
+    if not experts:
+        return ""
+    rows = []
+    lines = of_the_same_seeds(lines)
+    for name, windows in WINDOW_SETS.items():
+        cells = []
+        for expert in experts:
+            found = _select(lines, expert=expert, variant="imn", windows=list(windows), unlabeled=None)
+            is_theirs = dataset == "elec" and expert == "adv-lm-lstm"
+            cells.append(_shown(found, REMOVED_WINDOWS.get(windows) if is_theirs else None))
+        rows.append([f"{name}: {', '.join(map(str, windows))}", *cells])
+    return "### Windows\n\n" + _table(["windows", *experts], rows)
+
+
+def _more_data(dataset: str, lines: Sequence[Line]) -> str:
+    """The error by the amount of unlabelled text."""
+    experts = [e for e in experts_of(lines) if any(_select(lines, expert=e, unlabeled=n) for n in AMOUNTS)]
+    if not experts:
+        return ""
+    rows = []
+    for amount in AMOUNTS:
+        published = MORE_DATA.get(dataset, {}).get(amount)
+        cells = [
+            _shown(_select(lines, expert=e, variant="imn", unlabeled=amount), published) for e in experts
+        ]
+        rows.append([f"{amount:,}", *cells])
+    return "### More data\n\n" + _table(["unlabelled documents", *experts], rows)
+
+
+def _provenance(lines: Sequence[Line]) -> str:
+    hardware = ", ".join(sorted({line["hardware"] for line in lines}))
+    commits = ", ".join(sorted({line["commit"] for line in lines}))
+    runs = {(line["expert"], line["seed"], cell_of(line).run): line["seconds"] for line in lines}
+    told = (
+        f"{len(lines)} cells; {hardware}; commits {commits}; {sum(runs.values()) / 60:.0f} minutes of runs."
+    )
+    shared = [
+        f"{expert} {max(seconds) / 60:.1f}"
+        for expert in experts_of(lines)
+        if (seconds := [s for line in _select(lines, expert=expert) if (s := line["shared_seconds"])])
+    ]
+    if shared:
+        told += f" Before them, minutes of encoding, language models and teachers: {', '.join(shared)}."
+    return told
+
+
+def _select(lines: Sequence[Line], **wanted: Any) -> list[Line]:
+    return [line for line in lines if all(line[name] == value for name, value in wanted.items())]
+
+
+def _is_starred(lines: Sequence[Line], found: Sequence[Line]) -> bool:
+    """Whether a variant beats all it must, over the seeds that both have."""
+    also = ("imn", "closed-lexicon") if cell_of(found[0]).variant == "imn-lexicon" else ()
+    for rival in ("plain", "closed", "random", *also):
+        others = {
+            line["seed"]: line
+            for line in lines
+            if line["expert"] == found[0]["expert"]
+            and cell_of(line).variant == rival
+            and cell_of(line).is_whole
+        }
+        pairs = [(line, others[line["seed"]]) for line in found if line["seed"] in others]
+        if not pairs:
+            return False
+        ours, theirs = (np.stack([correct_of(pair[side]) for pair in pairs]) for side in (0, 1))
+        compared = paired_bootstrap(theirs, ours, seed=0)
+        if compared.difference <= 0 or compared.p_value >= 0.05:
+            return False
+    return True
+
+
+def _shown(found: Sequence[Line], published: float | None) -> str:
+    paper = "" if published is None else f" ({published:.2f})"
+    if not found:
+        return paper.strip()
+    errors = [line["test_error"] for line in found]
+    spread = f" ± {statistics.stdev(errors):.2f}" if len(errors) > 1 else ""
+    return f"{statistics.mean(errors):.2f}{spread} [{len(errors)}]{paper}"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
+
+
+COLOURS = ("#4269d0", "#d1495b", "#2e8b57", "#8a5a00", "#6f4fb3", "#0f7b8a", "#b0417f")
+WIDTH, HEIGHT, LEFT, BOTTOM = 560, 340, 52, 296
+STYLE = """<style>text{font:12px system-ui,sans-serif;fill:#555}.grid{stroke:#ddd}.axis{stroke:#888}
+path{fill:none;stroke-width:2}.paper{stroke-dasharray:5 4}@media(prefers-color-scheme:dark){
+text{fill:#bbb}.grid{stroke:#3a3a3a}.axis{stroke:#888}}"""
+
+Curve = list[tuple[float, float]]  # x, error in %
+
+
+def more_data_figure(dataset: str, lines: Sequence[Line]) -> str | None:
+    """Error against unlabelled documents, on a log scale, beside the paper's curve; none without results."""
+    curves: dict[str, Curve] = {}
+    for expert in experts_of(lines):
+        found = [line for line in lines if line["expert"] == expert and line["unlabeled"] is not None]
+        curves[f"{expert} + IMN"] = _means([(line["unlabeled"], line["test_error"]) for line in found])
+    if not any(curves.values()):
+        return None
+    curves["ADV-LM-LSTM + IMN, paper"] = sorted(MORE_DATA.get(dataset, {}).items())
+    logs = {name: [(math.log10(x), y) for x, y in curve] for name, curve in curves.items() if curve}
+    ends = {curve[-1][0] for curve in curves.values() if curve}  # the paper's has more points than labels fit
+    xs = sorted(ends | {x for name, curve in curves.items() if "paper" not in name for x, _ in curve})
+    marks = [(math.log10(x), f"{x:,.0f}") for x in xs]
+    return _drawn(f"More data, better performance: {dataset}", "unlabelled documents", marks, logs)
+
+
+def windows_figure(dataset: str, lines: Sequence[Line]) -> str | None:
+    """Error by set of windows for each expert; none without results."""
+    names = list(WINDOW_SETS)
+    curves: dict[str, Curve] = {}
+    for expert in experts_of(lines):
+        points = [
+            (float(names.index(name)), line["test_error"])
+            for line in of_the_same_seeds(lines)
+            for name, windows in WINDOW_SETS.items()
+            if line["expert"] == expert and tuple(line["windows"]) == windows
+        ]
+        curves[f"{expert} + IMN"] = _means(points)
+    drawn = {name: curve for name, curve in curves.items() if len(curve) > 1}
+    if not drawn:
+        return None
+    marks = [(float(i), name) for i, name in enumerate(names)]
+    return _drawn(f"Sets of windows: {dataset}", "windows", marks, drawn)
+
+
+def _means(points: Sequence[tuple[float, float]]) -> Curve:
+    """One point for each x: the mean over seeds."""
+    return [(x, statistics.mean(y for at, y in points if at == x)) for x in sorted({x for x, _ in points})]
+
+
+def _drawn(title: str, x_name: str, marks: Sequence[tuple[float, str]], curves: dict[str, Curve]) -> str:
+    errors = [y for curve in curves.values() for _, y in curve]
+    told = "; ".join(f"{name}: " + ", ".join(f"{y:.2f}" for _, y in c) for name, c in curves.items())
+    figure = Figure("figure", WIDTH, HEIGHT + 18 * len(curves) + 8, title, f"Test error in %. {told}.")
+    ys = ticks(min(errors), max(errors))
+    last = max(x for curve in curves.values() for x, _ in curve)
+    x = Scale(marks[0][0], max(last, marks[-1][0], marks[0][0] + 1e-9), LEFT, WIDTH - 24)
+    y = Scale(ys[0], ys[-1], BOTTOM, 24)
+    for tick in ys:
+        figure.line(LEFT, y(tick), WIDTH - 24, y(tick), "grid")
+        figure.text(LEFT - 8, y(tick) + 4, tick_text(tick), "tick", "end")
+    figure.line(LEFT, BOTTOM, WIDTH - 24, BOTTOM, "axis")
+    for at, name in marks:
+        figure.text(x(at), BOTTOM + 18, name, "tick", "middle")
+    figure.text((LEFT + WIDTH) / 2, BOTTOM + 38, x_name, "name", "middle")
+    figure.text(0, 14, "test error, %", "name")
+    rules = []
+    for number, (name, curve) in enumerate(curves.items()):
+        css = f"c{number} paper" if name.endswith("paper") else f"c{number}"
+        rules.append(f".c{number}{{stroke:{COLOURS[number % len(COLOURS)]}}}")
+        figure.path([(x(a), y(b)) for a, b in curve], css)
+        figure.path([(LEFT, HEIGHT + 14 + 18 * number), (LEFT + 24, HEIGHT + 14 + 18 * number)], css)
+        figure.text(LEFT + 32, HEIGHT + 18 + 18 * number, name)
+    style = STYLE + "".join(rules) + "</style>"
+    svg = str(figure.svg()).replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
+    return svg.replace("</desc>", "</desc>" + style, 1) + "\n"
+
+
+EXPERTS = {"plain": "lm-lstm", "adv": "adv-lm-lstm", "vat": "vat-lm-lstm"}
+BENCHES = ("bench-experts.json", "bench-imitators.json")
+
+
+def speed_table(folder: Path) -> str:
+    """Tokens a second in training, ours beside the paper's; empty where nothing was measured."""
+    experts, imitators = (read_figures(folder / name) or {} for name in BENCHES)
+    rows = []
+    for training, found in experts.get("training", {}).items():
+        name = EXPERTS[training]
+        rows.append((name, found["ours_tokens_per_second"], found["plain_tokens_per_second"], SPEED[name]))
+    for found in imitators.get("rows", []):
+        rates = found["tokens_per_second"]
+        best = max((name for name in rates if name.startswith("ours")), key=lambda name: int(name[5:]))
+        rows.append((_speed_windows(found["windows"]), rates[best], rates["plain float32"], found["paper"]))
+    if not rows:
+        return ""
+    head = "| | ours | plain PyTorch, float32 | ours / plain | the paper (V100) |\n|---|---|---|---|---|"
+    lines = [
+        f"| {name} | {_told(ours)} | {_told(plain)} | {ours['median'] / plain['median']:.1f} "
+        f"| {'' if paper is None else f'{paper:,}'} |"
+        for name, ours, plain, paper in rows
+    ]
+    where = ", ".join(dict.fromkeys(bench["device"] for bench in (experts, imitators) if bench))
+    about = (
+        "Tokens a second in training, forward + backward + update, median (lowest to highest); "
+        f"{where}. Experts: batches of 32 x 256; our imitators: the largest batch that was measured, "
+        "plain ones 32 x 256."
+    )
+    return "\n".join(["## Speed", "", about, "", head, *lines])
+
+
+def _speed_windows(windows: list[int]) -> str:
+    return "c = " + ", ".join(map(str, windows))
+
+
+def _told(rate: dict[str, float]) -> str:
+    return f"{rate['median']:,.0f} ({rate['lowest']:,.0f} to {rate['highest']:,.0f})"
