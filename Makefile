@@ -29,7 +29,7 @@ browser: $(VENV)/installed
 	command -v chromium || apt-get install -y chromium || true
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,browser]'
 	$(BIN)/pytest -m browser
-	$(BIN)/pytest -m slow tests/test_schemathesis.py
+	$(BIN)/pytest -m slow tests/serve/test_schemathesis.py
 
 format: $(VENV)/installed
 	$(BIN)/ruff format .

@@ -17,7 +17,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 def small_shards(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Shards of few documents, and a cache of remote files of one's own."""
     from mein.run import steps
-    from tests.stepping import SHARD
+    from tests.support.stepping import SHARD
 
     monkeypatch.setattr(steps, "SHARD_DOCUMENTS", SHARD)
     monkeypatch.setenv("MEIN_CACHE", str(tmp_path / "cache"))

@@ -14,7 +14,17 @@ from sklearn.base import clone
 
 from mein import MeinClassifier
 from mein.errors import ConfigError, InputError, MeinError, RunError
-from tests.reviews import LABELS, NEW, NEW_LABELS, RAW, SETTINGS, TEXTS, THREE_LABELS, THREE_TEXTS, tiny
+from tests.support.reviews import (
+    LABELS,
+    NEW,
+    NEW_LABELS,
+    RAW,
+    SETTINGS,
+    TEXTS,
+    THREE_LABELS,
+    THREE_TEXTS,
+    tiny,
+)
 
 CONTAINERS: dict[str, Callable[[list[str]], Any]] = {
     "list": list,

@@ -18,7 +18,7 @@ import mein.api
 from mein.cli.main import app
 from mein.config import Config, load_config
 from mein.runtime.settings import Settings
-from tests.tiny import SETTINGS, TEXTS
+from tests.support.tiny import SETTINGS, TEXTS
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])

@@ -14,7 +14,7 @@ import pytest
 from mein.errors import MissingExtra, RunError
 from mein.model.loading import load_model
 from mein.sharing import SHARED, from_pretrained, push_to_hub, save_pretrained
-from tests import tiny
+from tests.support import tiny
 
 PRIVATE = ("predictions.parquet", "judged.json", "metrics.jsonl", "encoded", "report.html", "provenance.json")
 TEXTS = tiny.TEXTS.test_texts[:8]

@@ -18,7 +18,17 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import get_tags
 
 from mein import MeinClassifier
-from tests.reviews import LABELS, NEW, NEW_LABELS, RAW, SETTINGS, TEXTS, THREE_LABELS, THREE_TEXTS, tiny
+from tests.support.reviews import (
+    LABELS,
+    NEW,
+    NEW_LABELS,
+    RAW,
+    SETTINGS,
+    TEXTS,
+    THREE_LABELS,
+    THREE_TEXTS,
+    tiny,
+)
 
 METHODS = ["predict", "predict_proba", "predict_log_proba", "decision_function"]
 

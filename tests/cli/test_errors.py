@@ -1,0 +1,455 @@
+"""Every bad input through the command line: one sentence on stderr, exit code 2, nothing lost."""
+
+import errno
+import fcntl
+import gzip
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from mein.errors import MeinError
+from tests.support.shell import TINY, Answer, mein, mein_process, refuses, write_corpus, write_csv
+from tests.support.tiny import TEXTS, artefacts
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    return write_corpus(tmp_path_factory.mktemp("corpus"))
+
+
+@pytest.fixture(scope="module")
+def finished(files: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("runs") / "run"
+    assert mein("train", *files, "--out", path, *TINY).code == 0
+    return path
+
+
+@pytest.fixture
+def copy(finished: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(finished, tmp_path / "copy"))
+
+
+def put(path: Path, content: bytes) -> Path:
+    path.write_bytes(content)
+    return path
+
+
+def train_refuses(sentence: str, tmp_path: Path, **parts: Path | str) -> None:
+    """`mein train` refuses before it makes its folder, and `mein check` finds the same."""
+    options = {"labeled": write_csv(tmp_path / "good.csv", TEXTS.labeled_texts, TEXTS.labeled_labels)} | parts
+    words = [word for part, path in options.items() for word in (f"--{part.replace('_', '-')}", path)]
+    refuses(sentence, "train", *words, "--out", tmp_path / "out", *TINY)
+    assert not (tmp_path / "out").exists()
+    audit = mein("check", *words)
+    assert audit.code == 2, audit
+    assert re.search(f"^Error: {sentence}$", audit.err, re.MULTILINE), audit.err
+
+
+# Files.
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    missing = tmp_path / "none.csv"
+    for part in ("labeled", "unlabeled", "dev", "test"):
+        train_refuses(rf"{missing} does not exist; check the path\.", tmp_path, **{part: missing})
+
+
+def test_a_truncated_archive(tmp_path: Path) -> None:
+    whole = gzip.compress("\n".join(TEXTS.unlabeled_texts).encode())
+    path = put(tmp_path / "raw.txt.gz", whole[: len(whole) // 2])
+    train_refuses(
+        rf"{path} is truncated or not gzip data \(.*\); fetch or compress it again\.",
+        tmp_path,
+        unlabeled=path,
+    )
+
+
+def test_another_encoding(tmp_path: Path) -> None:
+    path = put(tmp_path / "raw.txt", "fine\ncaf\u00e9\n".encode("latin-1"))
+    sentence = rf"{path} is not UTF-8: byte 0xe9 in line 2 \(offset 8\); re-encode it, .*iconv.*\."
+    train_refuses(sentence, tmp_path, unlabeled=path)
+
+
+def test_a_missing_column(tmp_path: Path) -> None:
+    path = put(tmp_path / "a.csv", b"id,headline,kind\n1,one,x\n")
+    found = rf"{path} has no column 'headlin' among 'id', 'headline', 'kind'; did you mean 'headline'\?"
+    train_refuses(found, tmp_path, labeled=path, text_column="headlin", label_column="kind")
+    guess = rf"{path} has no column that looks like the label among 'id', 'headline', 'kind'; set .*\."
+    train_refuses(guess, tmp_path, labeled=path, text_column="headline")
+
+
+def test_an_empty_file(tmp_path: Path) -> None:
+    path = put(tmp_path / "none.csv", b"")
+    for part in ("labeled", "unlabeled", "test"):
+        train_refuses(rf"{path} is empty; give a source with documents\.", tmp_path, **{part: path})
+
+
+# Labels.
+
+
+@pytest.mark.parametrize(
+    ("labels", "sentence"),
+    [
+        (["a", ""], r"row 2 has no label; fill it in, or move the document to the unlabelled text\."),
+        (["a", "nan"], r"row 2 has no label; fill it in, .*\."),
+        (["1", "1.5"], r"row 2 has the label 1\.5, a fractional number; write labels as integers or words\."),
+        (
+            ["a"] * 3,
+            r"holds the single class 'a' \(3 documents\); add documents of at least one other class\.",
+        ),
+        (["a", "a", "b"], r"holds one example of 'b'; add examples or drop the class\."),
+    ],
+)
+def test_labels_that_teach_nothing(tmp_path: Path, labels: list[str], sentence: str) -> None:
+    path = write_csv(tmp_path / "bad.csv", [f"text {i}" for i in range(len(labels))], labels)
+    train_refuses(rf"{path} {sentence}", tmp_path, labeled=path)
+
+
+def test_labels_of_empty_texts_alone(tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "bad.csv", ["", " "] * 4, ["a", "a", "b", "b"] * 2)
+    train_refuses(
+        rf"No document of {path} holds any text: name the column that does \(--text-column\), or add some\.",
+        tmp_path,
+        labeled=path,
+    )
+
+
+def test_null_and_float_labels_in_parquet(tmp_path: Path) -> None:
+    path = tmp_path / "bad.parquet"
+    pq.write_table(pa.table({"text": ["one", "two"], "label": ["x", None]}), path)
+    train_refuses(rf"{path} row 2 has no label; fill it in, .*\.", tmp_path, labeled=path)
+    pq.write_table(pa.table({"text": ["one", "two"], "label": [1.5, 2.0]}), path)
+    train_refuses(rf"{path} row 1 has the label 1\.5, a fractional number; .*\.", tmp_path, labeled=path)
+
+
+@pytest.mark.parametrize("part", ["dev", "test"])
+def test_a_class_that_training_lacks_is_found_before_training(tmp_path: Path, part: str) -> None:
+    path = write_csv(tmp_path / "new.csv", ["one", "two"], ["positive", "mixed"])
+    sentence = (
+        rf"{path} holds 'mixed' \(1 document\), which training lacks "
+        r"\(it knows 'negative', 'positive'\); add such documents .*\."
+    )
+    train_refuses(sentence, tmp_path, **{part: path})
+
+
+def test_several_problems_are_a_sentence_each(tmp_path: Path) -> None:
+    bad = write_csv(tmp_path / "bad.csv", ["one", "two"], ["a", "a"])
+    answer = mein("check", "--labeled", bad, "--unlabeled", tmp_path / "none.txt")
+    assert answer.code == 2
+    assert [line[:6] for line in answer.err.splitlines()] == ["Error:", "Error:"], answer.err
+    assert "Nothing stands in the way" not in answer.out
+
+
+# What is allowed.
+
+
+def test_empty_documents_are_counted_kept_and_get_the_prior(tmp_path: Path) -> None:
+    labels = ["a"] * 12 + ["b"] * 4
+    texts = [f"some {word} words" for word in "abcdefghijklmnop"]
+    train = write_csv(tmp_path / "train.csv", [*texts, "", " ", "", " "], [*labels, "a", "a", "a", "b"])
+    answer = mein("train", "--labeled", train, "--out", tmp_path / "run", *TINY)
+    assert answer.code == 0, answer
+    assert "4 documents are empty: they are kept, and get each class's share in training." in answer.out
+    assert f"{train} holds 4 empty documents, which are kept." in mein("check", "--labeled", train).out
+    new = write_csv(tmp_path / "new.csv", ["", "!"])
+    assert mein("predict", tmp_path / "run", new, "--out", tmp_path / "out.parquet").code == 0
+    prior = json.loads((tmp_path / "run/labels.json").read_text(encoding="utf-8"))["prior"]
+    assert pq.read_table(tmp_path / "out.parquet")["probability"][0].as_py() == pytest.approx(max(prior))
+    assert "no word that the run knows" in mein("explain", tmp_path / "run", "").out
+
+
+def test_without_unlabelled_text_it_is_the_plain_expert(tmp_path: Path, files: list[str]) -> None:
+    words = [*files[:2], *files[4:]]
+    answer = mein("train", *words, "--out", tmp_path / "run", *TINY)
+    assert answer.code == 0, answer
+    assert "There is no unlabelled text: this is the plain expert." in answer.out
+    assert "Gates: none, for there are no imitators." in answer.out
+    assert "expert alone" in answer.out
+    assert "mixture " not in answer.out
+    assert "training gives the plain expert" in mein("check", *words).out
+    assert "expert" in mein("evaluate", tmp_path / "run", files[5]).out
+
+
+# Run folders.
+
+
+def test_the_output_folder_holds_another_run(copy: Path, files: list[str]) -> None:
+    before = artefacts(copy)
+    refuses(
+        rf"{copy} already holds a run: choose another --out, or continue it with --resume\.",
+        *("train", *files, "--out", copy, *TINY),
+    )
+    refuses(
+        rf"{copy} holds another run: its config\.seed is 0, not 1; choose another --out, or resume .*\.",
+        *("train", *files, "--out", copy, *TINY, "--seed", "1", "--resume"),
+    )
+    refuses(
+        rf"{copy} holds a single run: choose another --out for the runs of 2 seeds\.",
+        *("train", *files, "--out", copy, *TINY, "--seeds", "2"),
+    )
+    assert artefacts(copy) == before
+
+
+def test_the_output_folder_holds_something_else(tmp_path: Path, files: list[str]) -> None:
+    put(tmp_path / "thesis.tex", b"years of work")
+    refuses(
+        rf"{tmp_path} exists and is not a run of mein \(it holds 'thesis.tex'\): choose an empty folder.*\.",
+        *("train", *files, "--out", tmp_path, *TINY),
+    )
+    refuses(
+        rf"Cannot write {tmp_path}/thesis.tex: File exists: choose a folder that can be written to\.",
+        *("train", *files, "--out", tmp_path / "thesis.tex", *TINY),
+    )
+
+
+def test_resuming_where_there_is_no_run_starts_one_and_says_so(tmp_path: Path, files: list[str]) -> None:
+    """A run that was stopped before it had a folder, and a script that always says --resume."""
+    started = mein("train", *files, "--out", tmp_path / "new", *TINY, "--resume")
+    assert started.code == 0
+    assert f"There is no run in {tmp_path}/new to resume: this starts one." in " ".join(
+        (started.out + started.err).split()
+    )
+    again = mein("train", *files, "--out", tmp_path / "new", *TINY, "--resume")
+    assert "There is no run" not in again.out + again.err
+
+
+def test_a_second_process_in_the_same_folder(copy: Path, files: list[str]) -> None:
+    with (copy / ".lock").open("w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        refuses(
+            rf"Another process is working in {copy}: wait for it, or choose another --out\.",
+            *("train", *files, "--out", copy, *TINY, "--resume"),
+        )
+
+
+@pytest.mark.parametrize("name", ["config.json", "mixture.safetensors", "words.txt"])
+def test_a_run_of_a_newer_version(copy: Path, name: str) -> None:
+    old = {
+        "config.json": b'"mein": 1',
+        "mixture.safetensors": b'\\"version\\": 1',
+        "words.txt": b"mein words\t1",
+    }[name]
+    content = (copy / name).read_bytes()
+    assert content.count(old) == 1
+    put(copy / name, content.replace(old, old.replace(b"1", b"9")))
+    for words in (
+        ["explain", copy, "fine"],
+        ["evaluate", copy, "x.csv"],
+        ["predict", copy, "x.csv", "--out", "y.csv"],
+    ):
+        refuses(
+            rf"{copy}/{name} has (format|version) 9, but this mein reads up to 1[:;] (upgrade|update) mein.*",
+            *words,
+        )
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "mixture.safetensors",
+        "imitators.safetensors",
+        "words.txt",
+        "pieces.model",
+        "config.json",
+        "labels.json",
+        "vocabularies.json",
+    ],
+)
+def test_a_flipped_bit_anywhere_is_noticed(copy: Path, name: str) -> None:
+    whole = (copy / name).read_bytes()
+    places = np.random.default_rng(0).integers(0, 8 * len(whole), size=20)
+    for place in map(int, places):
+        flipped = bytearray(whole)
+        flipped[place // 8] ^= 1 << place % 8
+        put(copy / name, bytes(flipped))
+        refuses(
+            rf"{copy}/{name} (is damaged|has version|has format|does not fit).*\.", "explain", copy, "fine"
+        )
+
+
+@pytest.mark.parametrize("name", ["config.json", "labels.json", "vocabularies.json", "done"])
+@pytest.mark.parametrize("content", [None, b"", b"[]", b'{"mein": 1}'])
+def test_a_damaged_json_file(copy: Path, name: str, content: bytes | None) -> None:
+    whole = (copy / name).read_bytes()
+    put(copy / name, whole[: len(whole) // 2] if content is None else content)
+    named = "(done|config.json)" if name == "done" else name
+    refuses(rf"{copy}/{named} is damaged.*: restore it from a copy.*\.", "explain", copy, "fine")
+
+
+def test_a_folder_that_is_no_run(tmp_path: Path) -> None:
+    refuses(
+        rf"There is no run folder {tmp_path}/x: give the one that .* wrote\.", "explain", tmp_path / "x", "a"
+    )
+    refuses(
+        rf"{tmp_path} is not a run of mein: config.json is missing; give the folder that .* wrote\.",
+        *("explain", tmp_path, "a"),
+    )
+
+
+def test_a_run_that_is_not_finished(copy: Path) -> None:
+    (copy / "done").unlink()
+    sentence = rf"The run in {copy} is not finished: continue it with `mein train --resume`\."
+    refuses(sentence, "predict", copy, "x.csv", "--out", "y.csv")
+
+
+@pytest.mark.parametrize("writes", [0, 2, 6, 11, 16])
+def test_a_full_disk_loses_nothing(
+    tmp_path: Path, files: list[str], finished: Path, monkeypatch: pytest.MonkeyPatch, writes: int
+) -> None:
+    words = ["train", *files, "--out", str(tmp_path / "run"), *TINY]
+    left = iter(range(writes))
+
+    def fsync(descriptor: int) -> None:
+        if next(left, None) is None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "fsync", fsync)
+        sentence = rf"Cannot write {tmp_path}/run/.*: the disk is full: .* \(a training with --resume\)\."
+        refuses(sentence, *words)
+    assert list(tmp_path.rglob("*.tmp")) == []
+    answer = mein(*words, "--resume")
+    assert answer.code == 0, answer
+    assert artefacts(tmp_path / "run") == artefacts(finished)
+
+
+# Settings.
+
+
+@pytest.mark.parametrize(
+    ("setting", "sentence"),
+    [
+        ("sede=1", r"Unknown setting 'sede': did you mean 'seed'\?"),
+        (
+            "imitators.windwos=[1]",
+            r"Unknown setting 'imitators\.windwos': did you mean 'imitators\.windows'\?",
+        ),
+        ("imitater.windows=[1]", r"Unknown setting 'imitater': did you mean 'imitators'\?"),
+        ("hidden_dim=8", r"Unknown setting 'hidden_dim': did you mean 'expert\.hidden_dim'\?"),
+        ("expert=8", r"'expert' is a section, not a setting: set what is in it, such as 'expert\.kind'\."),
+        ("seed=one", r"Setting seed is 'one', but should be a valid integer\."),
+        ("seed=-1", r"Setting seed is -1, but should be greater than or equal to 0\."),
+        ("expert.embedding_dim=0", r"Setting expert\.embedding_dim is 0, but should be greater .* 1\."),
+        ("expert.dropout=1.5", r"Setting expert\.dropout is 1\.5, but should be less than 1\."),
+        ("imitators.windows=[-1]", r"Setting imitators\.windows\[0\] is -1, but should be greater .* 0\."),
+        ("imitators.windows=[]", r"Setting imitators\.windows is \[\], but should have at least 1 item\."),
+        ("fine_tuning.epochs=-1", r"Setting fine_tuning\.epochs is -1, but should be greater .* 0\."),
+        (
+            "expert_training.learning_rate=nan",
+            r"Setting .*learning_rate is nan, but should be a finite number\.",
+        ),
+        ("mixture.gates=open", r"Setting mixture\.gates is 'open', but should be 'free' or 'sigmoid'\."),
+        ("seed", r"Cannot read the setting 'seed': write key=value\."),
+        ("runtime.device=cdua", r"Unknown device 'cdua': choose auto, cpu, cuda or cuda:1\."),
+        ("runtime.device=cuda:99", r"Device 'cuda:99' is not there, this machine offers \d+ GPUs .*\."),
+    ],
+)
+def test_settings(tmp_path: Path, files: list[str], setting: str, sentence: str) -> None:
+    refuses(sentence, "train", *files, "--out", tmp_path / "run", *TINY, "--set", setting)
+    assert not (tmp_path / "run").exists()
+
+
+def test_settings_in_a_file(tmp_path: Path, files: list[str]) -> None:
+    words = ["train", *files, "--out", str(tmp_path / "run"), "--config"]
+    path = tmp_path / "mein.toml"
+    put(path, b"[expert]\nhiden_dim = 3\n")
+    refuses(r"Unknown setting 'expert\.hiden_dim': did you mean 'expert\.hidden_dim'\?", *words, path)
+    put(path, b'[expert]\nhidden_dim = "many"\n')
+    refuses(r"Setting expert\.hidden_dim is 'many', but should be a valid integer\.", *words, path)
+    put(path, b"[expert\n")
+    refuses(rf"The config {path} cannot be parsed \(.*line 1.*\): mend it there\.", *words, path)
+    put(tmp_path / "list.json", b"[1]")
+    refuses(rf"The config {tmp_path}/list.json holds a list: give it .*\.", *words, tmp_path / "list.json")
+    missing = tmp_path / "none.toml"
+    refuses(
+        rf"Cannot read the config {missing} \(No such file.*\): write one with `mein init`\.", *words, missing
+    )
+
+
+def test_an_unknown_preset(tmp_path: Path, files: list[str]) -> None:
+    refuses(
+        r"Unknown preset 'samll': choose one of small, full, paper, .*, transformer, frozen\.",
+        *("train", *files, "--out", tmp_path / "run", "--preset", "samll"),
+    )
+
+
+def test_a_config_is_never_overwritten(tmp_path: Path) -> None:
+    path = put(tmp_path / "mein.toml", b"mine")
+    refuses(rf"{path} exists already: remove it, or give another name\.", "init", path)
+    assert path.read_bytes() == b"mine"
+
+
+# How it is said.
+
+
+def test_a_real_process_says_one_sentence_and_shows_the_rest_with_debug(tmp_path: Path) -> None:
+    words = ["explain", str(tmp_path / "a[b]c"), "fine"]
+    answer = mein_process(*words)
+    sentence = f"There is no run folder {tmp_path}/a[b]c: give the one that `mein train --out` wrote."
+    assert answer == Answer(2, "", f"Error: {sentence}\n")
+    for place in (0, len(words)):
+        answer = mein_process(*words[:place], "--debug", *words[place:])
+        assert answer.code == 1
+        assert answer.err.startswith("Traceback")
+        assert answer.err.endswith(f"mein.errors.RunError: {sentence}\n")
+    with pytest.raises(MeinError, match="no run folder"):
+        mein(*words, "--debug")
+
+
+def test_what_the_system_refuses_is_one_sentence_too(
+    tmp_path: Path, files: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", "secret.txt")
+
+    monkeypatch.setattr("mein.cli.run_train.run_training", denied)
+    sentence = r"secret\.txt cannot be read or written \(Permission denied\): check it, or see --debug\."
+    refuses(sentence, "train", *files, "--out", tmp_path / "run")
+
+
+def test_a_misspelled_option_or_command(tmp_path: Path) -> None:
+    answer = mein("train", "--labeld", "x")
+    assert answer.code == 2
+    assert "No such option: --labeld" in answer.err
+    assert "--labeled" in answer.err
+    answer = mein("tarin")
+    assert answer.code == 2
+    assert "No such command 'tarin'" in answer.err
+
+
+def test_ctrl_c_says_how_to_go_on(tmp_path: Path, files: list[str]) -> None:
+    """A real signal, in the middle of a training."""
+    code = "from mein.cli.main import main; main()"
+    words = [
+        "train",
+        *map(str, files),
+        "--out",
+        str(tmp_path / "run"),
+        *TINY,
+        "--set",
+        "expert_training.epochs=9999",
+    ]
+    words += ["--set", "expert_training.patience=none"]
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert child.stdout is not None
+    while "expert epoch 1" not in child.stdout.readline():
+        assert child.poll() is None
+    child.send_signal(signal.SIGINT)
+    _, err = child.communicate(timeout=60)
+    assert child.returncode == 130
+    assert (
+        err.strip()
+        == "Stopped. The same command goes on from here; a training, or a file half labelled, with --resume."
+    )

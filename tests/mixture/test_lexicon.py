@@ -1,0 +1,371 @@
+"""The lexicon: naive Bayes' weights and logistic regression, and one more voice of the mixture."""
+
+import pickle
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy.sparse import csr_array
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import normalize
+
+from mein.cli.run_train import _weights_line
+from mein.errors import RunError
+from mein.evaluation.comparison import CLOSED_GATES, EXPERT, MIXTURE, headline
+from mein.explain import explain
+from mein.explain.page import sum_of_parts
+from mein.mixture import lexicon as module
+from mein.mixture.lexicon import LEXICON, LEXICON_OF_TRAIN, codes_of, how_telling, learn_lexicon, load_lexicon
+from mein.model.loading import load_model, load_variant, read_config
+from mein.predict.resume import fingerprint
+from mein.report.card import card
+from mein.report.charts import signed
+from mein.report.page import page
+from mein.report.record import read_finished
+from mein.report.sections import verdict
+from mein.run.algorithm import learned_imitators, prepared_run
+from mein.run.evaluate import log_probs_of_all, train_and_judge
+from mein.run.state import evidence, evidence_on
+from mein.runtime.progress import Silence
+from mein.runtime.run_folder import RunFolder
+from mein.runtime.tensors import load_tensors, save_tensors
+from mein.serve.schema import explained
+from mein.sharing import save_pretrained
+from mein.text.ragged import Ragged, concatenate, ragged
+from tests.support import tiny
+
+V = 12
+MIXED = "mixture.safetensors"
+CPU = torch.device("cpu")
+
+
+def documents(count: int, seed: int = 0) -> tuple[Ragged, np.ndarray]:
+    """Random pieces that lean to one of three labels; the last document is empty."""
+    generator = np.random.default_rng(seed)
+    labels = generator.integers(0, 3, count)
+    rows = [
+        [int(p) % V for p in generator.normal(3 * y, 2.5, generator.integers(1, 30)).clip(0)] for y in labels
+    ]
+    return ragged([*rows[:-1], []]), labels
+
+
+def n_grams(row: list[int]) -> Iterator[str]:
+    for length in (1, 2, 3):
+        yield from (" ".join(map(str, row[at : at + length])) for at in range(len(row) - length + 1))
+
+
+def log_odds(holds: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> list[float]:
+    """The largest |log-odds| of each entry, in plain loops."""
+    found = []
+    counts = {
+        y: [
+            1 + sum(w for row, w in zip(holds, weights * (labels == y), strict=True) if row[entry])
+            for entry in range(holds.shape[1])
+        ]
+        for y in sorted(set(labels.tolist()))
+    }
+    for entry in range(holds.shape[1]):
+        told = []
+        for y in counts:
+            others = [sum(counts[o][e] for o in counts if o != y) for e in range(holds.shape[1])]
+            told.append(abs(np.log(counts[y][entry] / sum(counts[y])) - np.log(others[entry] / sum(others))))
+        found.append(max(told))
+    return found
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_it_is_logistic_regression_on_what_naive_bayes_weighs(classes: int) -> None:
+    pieces, labels = documents(200)
+    labels, others = labels % classes, documents(50, seed=1)[0]
+    weights = np.random.default_rng(2).uniform(0.5, 2.0, 200)
+    lexicon = learn_lexicon(pieces, labels, weights, classes, V)
+    vectors = CountVectorizer(analyzer=lambda row: list(n_grams(row)), min_df=2, binary=True)
+    holds = vectors.fit_transform(pieces.to_lists()).toarray()
+    telling = np.array(log_odds(holds, labels, weights))
+    np.testing.assert_allclose(np.sort(lexicon.telling), np.sort(telling), rtol=1e-5)
+    learned = LogisticRegression(C=30.0, max_iter=1000)
+    learned.fit(normalize(holds * telling), labels, sample_weight=weights)
+    wanted = learned.predict_log_proba(normalize(vectors.transform(others.to_lists()).toarray() * telling))
+    found = lexicon.log_probs(others)
+    np.testing.assert_allclose(found, wanted, atol=5e-3)
+    assert (found.argmax(1) != found.argmax(1)[0]).any()
+
+
+def test_what_an_entry_tells_by_hand() -> None:
+    """Entry 0 stands in 2 documents of the first class and 0 of the second, entry 1 in 1 and 1."""
+    holds = csr_array(np.array([[1, 0], [1, 1], [0, 0], [0, 1]], np.float32))
+    found = how_telling(holds, np.array([0, 0, 0, 1]), np.ones(4))
+    first, second = (2 + 1) / (3 + 2), (0 + 1) / (1 + 2)
+    np.testing.assert_allclose(found, [np.log(first / second), np.log((1 - second) / (1 - first))], rtol=1e-6)
+    twice = how_telling(holds, np.array([0, 0, 0, 1]), np.array([2.0, 1.0, 1.0, 1.0]))
+    np.testing.assert_allclose(twice[0], np.log((3 + 1) / (4 + 2) / second), rtol=1e-6)
+    assert how_telling(holds, np.zeros(4, int), np.ones(4)).tolist() == [1.0, 1.0]
+
+
+def test_of_very_many_documents_it_reads_some_drawn_alike_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    pieces, labels = documents(300)
+    weights = np.random.default_rng(2).uniform(0.5, 2.0, 300)
+    all_of_them = module._few_enough(pieces.lengths)
+    assert all_of_them.tolist() == list(range(300))
+    monkeypatch.setattr(module, "MOST_PIECES", 2_000)
+    kept = module._few_enough(pieces.lengths)
+    assert 1_900 < pieces.lengths[kept].sum() <= 2_000
+    assert kept.tolist() == sorted(kept)
+    assert kept.max() - kept.min() > 250  # drawn from everywhere
+    found = learn_lexicon(pieces, labels, weights, 3, V)
+    monkeypatch.setattr(module, "MOST_PIECES", 10_000)
+    wanted = learn_lexicon(pieces.take(kept), labels[kept], weights[kept], 3, V)
+    np.testing.assert_array_equal(found.entries, wanted.entries)
+    np.testing.assert_array_equal(found.weights, wanted.weights)
+
+
+def test_a_document_too_long_to_learn_from_takes_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_PIECES", 100)
+    assert module._few_enough(np.array([5, 1_000, 5, 11, 5])).tolist() == [0, 2, 4]
+    assert module._few_enough(np.array([60, 40])).tolist() == [0, 1]
+
+
+def test_a_vocabulary_too_large_for_triples_has_pairs() -> None:
+    pieces = ragged([[0, 1, module.LARGEST_OF_TRIPLES - 1], [5]])
+    codes = codes_of(pieces, module.LARGEST_OF_TRIPLES)[1]
+    assert len(codes) == 4 + 2
+    _, codes = codes_of(pieces, module.LARGEST_OF_TRIPLES - 1)
+    assert len(codes) == 4 + 2 + 1
+    last = (module.LARGEST_OF_TRIPLES - 1) ** 3 + 2 * (module.LARGEST_OF_TRIPLES - 1) ** 2
+    assert last < 2**63
+
+
+def test_a_document_gets_the_same_word_alone_and_in_company() -> None:
+    pieces, labels = documents(100)
+    lexicon = learn_lexicon(pieces, labels, np.ones(100), 3, V)
+    together = lexicon.log_probs(pieces)
+    alone = [lexicon.log_probs(pieces.take(np.array([row]))) for row in range(100)]
+    np.testing.assert_array_equal(together, np.concatenate(alone))
+
+
+def test_pieces_that_it_never_saw_say_nothing() -> None:
+    pieces, labels = documents(100)
+    lexicon = learn_lexicon(pieces, labels, np.ones(100), 3, 40)
+    empty, strange, mixed = lexicon.log_probs(ragged([[], [30, 39], [30, 1, 39]]))
+    np.testing.assert_array_equal(strange, empty)
+    assert not np.array_equal(mixed, empty)
+    assert lexicon.log_probs(ragged([])).shape == (0, 3)
+
+
+def test_an_entry_stands_in_two_documents_and_only_the_most_frequent_are_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pieces = ragged([[1, 1, 2], [2, 3], [2, 3], [4]])
+    labels = np.array([0, 1, 0, 1])
+    every = learn_lexicon(pieces, labels, np.ones(4), 2, V)
+    assert every.entries.tolist() == [2, 3, (2 + 1) * V + 3]
+    monkeypatch.setattr(module, "MOST_WEIGHTS", 4)
+    assert learn_lexicon(pieces, labels, np.ones(4), 2, V).entries.tolist() == [2, 3]
+    monkeypatch.setattr(module, "MOST_ENTRIES", 1)
+    assert learn_lexicon(pieces, labels, np.ones(4), 2, V).entries.tolist() == [2]
+
+
+def test_a_class_without_documents_is_unlikely_but_not_impossible() -> None:
+    pieces, labels = documents(100)
+    p = np.exp(learn_lexicon(pieces, np.where(labels == 2, 3, labels), np.ones(100), 5, V).log_probs(pieces))
+    assert (p[:, [2, 4]] > 0).all()
+    assert (p[:, [2, 4]].max(1) < p[:, [0, 1, 3]].max(1) / 10).all()
+    least = np.log(p[-1, [0, 1, 3]]).min()  # of the empty document, so of the biases alone
+    np.testing.assert_allclose(np.log(p[-1, [2, 4]]), least - np.log(101), rtol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [[[1, 2], [1, 2]], [[], []]], ids=["one label", "no piece"])
+def test_with_nothing_to_learn_it_says_the_same_of_all(rows: list[list[int]]) -> None:
+    labels = np.array([0, 0]) if rows[0] else np.array([0, 1])
+    said = learn_lexicon(ragged(rows), labels, np.ones(2), 2, V).log_probs(ragged([[1], [5, 6]]))
+    assert np.isfinite(said).all()
+    assert np.array_equal(said[0], said[1])
+
+
+def test_it_is_kept_without_loss(tmp_path: Path) -> None:
+    pieces, labels = documents(100)
+    lexicon = learn_lexicon(pieces, labels, np.ones(100), 3, V)
+    save_tensors(tmp_path / LEXICON, lexicon.tensors(), {})
+    back = load_lexicon(tmp_path / LEXICON)
+    np.testing.assert_array_equal(back.log_probs(pieces), lexicon.log_probs(pieces))
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("lexicon") / "run"
+    tiny.run(path, mixture__has_lexicon=True)
+    return path
+
+
+def test_the_mixture_is_the_sum_of_its_voices(finished: Path) -> None:
+    model = load_model(finished, "cpu")
+    texts = tiny.TEXTS.test_texts
+    found = model.encode(texts)
+    assert model.lexicon is not None
+    assert model.lexicon.gate != 0.0
+    assert len(model.gates) == 2
+    said = model.lexicon.log_probs(found.pieces).astype(np.float64)
+    mixed = model.expert_logits(found).astype(np.float64) + model.lexicon.gate * said
+    for gate, alpha in zip(model.gates, model.alpha(found), strict=True):
+        mixed += gate * alpha
+    wanted = torch.log_softmax(torch.from_numpy(mixed / model.temperature), -1).numpy()
+    np.testing.assert_allclose(model.log_probs(texts), wanted, atol=1e-9)
+
+
+def test_it_speaks_in_the_controls_so_that_imitators_are_all_they_lack(finished: Path) -> None:
+    folder = RunFolder(finished)
+    names = ("expert", "closed", "random")
+    expert, closed, random = (load_variant(folder, read_config(folder), name, CPU) for name in names)
+    assert [len(model.gates) for model in (expert, closed, random)] == [0, 0, 2]
+    assert [model.lexicon is not None for model in (expert, closed, random)] == [False, True, True]
+    texts = tiny.TEXTS.test_texts
+    kept = predictions(finished, CLOSED_GATES)
+    np.testing.assert_allclose(kept, closed.log_probs(texts), atol=1e-6)
+    assert not np.allclose(kept, predictions(finished, EXPERT))
+
+
+def predictions(path: Path, system: str) -> np.ndarray:
+    return read_finished(path).log_probs(system)
+
+
+def test_what_judges_dev_learned_from_train_and_what_predicts_from_both(finished: Path) -> None:
+    folder = RunFolder(finished)
+    run = prepared_run(read_config(folder), tiny.corpus(), folder, Silence(), resume=True)
+    train, dev = (run.store(part).pieces(0) for part in ("train", "dev"))
+    ids, others = run.labeled.train_ids, run.labeled.dev_ids
+    sizes = (run.classes, run.encoder.pieces.size)
+    own = run.labeled.train_weights.astype(np.float32)
+    of_train = learn_lexicon(train, ids, own, *sizes)
+    weights = np.concatenate([own, np.ones(len(others), np.float32)])
+    of_both = learn_lexicon(concatenate([train, dev]), np.concatenate([ids, others]), weights, *sizes)
+    for name, wanted in ((LEXICON_OF_TRAIN, of_train), (LEXICON, of_both)):
+        np.testing.assert_array_equal(load_lexicon(folder / name).log_probs(dev), wanted.log_probs(dev))
+    model = load_model(finished, "cpu")
+    assert model.lexicon is not None
+    texts = run.labeled.dev_texts
+    on_dev = log_probs_of_all(folder, run.config, "dev", texts)[MIXTURE]
+    assert not np.allclose(on_dev, model.log_probs(texts))
+    model.lexicon = of_train.with_gate(model.lexicon.gate)
+    np.testing.assert_array_equal(on_dev, model.log_probs(texts))
+
+
+def test_it_is_silent_where_it_knows_the_labels(finished: Path) -> None:
+    folder = RunFolder(finished)
+    run = prepared_run(read_config(folder), tiny.corpus(), folder, Silence(), resume=True)
+    imitators = learned_imitators(run, load_variant(folder, run.config, "expert", CPU).expert)
+    assert not evidence(run, imitators, "mixture", "train")[-1].any()
+    assert not evidence_on(run, imitators, "mixture", run.store("dev").pieces(0), "mixture step 1")[-1].any()
+    assert evidence(run, imitators, "mixture", "dev")[-1].any()
+    names = ("mixture", "random", "closed", "imitators", "expert")
+    assert [len(evidence(run, imitators, name, "dev")) for name in names] == [3, 3, 1, 2, 0]
+
+
+@pytest.mark.parametrize("training", ["adv", "vat"])
+def test_experts_that_are_pushed_can_have_one(tmp_path: Path, training: str) -> None:
+    tiny.run(tmp_path, mixture__has_lexicon=True, expert__training=training)
+    assert load_model(tmp_path, "cpu").lexicon is not None
+
+
+def test_copies_say_the_same(finished: Path, tmp_path: Path) -> None:
+    model, texts = load_model(finished, "cpu"), tiny.TEXTS.test_texts
+    model.save(tmp_path / "copy")
+    for copy in (load_model(tmp_path / "copy", "cpu"), pickle.loads(pickle.dumps(model))):  # noqa: S301
+        np.testing.assert_array_equal(copy.log_probs(texts), model.log_probs(texts))
+        assert fingerprint(copy) == fingerprint(model)
+    assert model.lexicon is not None
+    model.lexicon = model.lexicon.with_gate(model.lexicon.gate + 1.0)
+    assert fingerprint(model) != fingerprint(load_model(finished, "cpu"))
+
+
+def test_a_run_that_lost_it_says_so(finished: Path, tmp_path: Path) -> None:
+    load_model(finished, "cpu").save(tmp_path / "copy")
+    (tmp_path / "copy" / LEXICON).unlink()
+    with pytest.raises(RunError, match=r"lexicon\.safetensors is missing"):
+        load_model(tmp_path / "copy", "cpu")
+
+
+def test_the_explanation_adds_up_and_names_it(finished: Path) -> None:
+    model = load_model(finished, "cpu")
+    found = explain(model, tiny.TEXTS.test_texts[0])
+    assert found.lexicon != 0.0
+    parts = found.expert + found.lexicon + sum(found.imitators.values())
+    assert parts == pytest.approx(found.log_odds, abs=1e-6)
+    assert f"{found.lexicon:+.2f} (lexicon)" in sum_of_parts(found)
+    assert explain(model, "").lexicon == 0.0
+
+
+def test_the_report_shows_its_weight(finished: Path) -> None:
+    gates = load_tensors(finished / MIXED)[1]["gates"]
+    shown = page([read_finished(finished)])
+    assert len(gates) == 3
+    assert "The rest is the expert's and the lexicon's." in shown
+    assert signed(gates[-1], 3) in shown
+
+
+def test_without_unlabelled_text_there_is_no_mixture_to_speak_in(tmp_path: Path) -> None:
+    tiny.run(tmp_path, tiny.corpus(unlabeled=[]), mixture__has_lexicon=True)
+    assert load_model(tmp_path, "cpu").lexicon is None
+    assert not (tmp_path / LEXICON).exists()
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [
+        ("mixture.safetensors",),
+        (LEXICON,),
+        (LEXICON_OF_TRAIN, "mixture.safetensors"),
+        (LEXICON, LEXICON_OF_TRAIN),
+    ],
+    ids=lambda names: " and ".join(names),
+)
+def test_what_a_killed_run_lacks_is_made_again(finished: Path, tmp_path: Path, lost: tuple[str, ...]) -> None:
+    stopped = tmp_path / "run"
+    shutil.copytree(finished, stopped)
+    for name in ("done", *lost):
+        (stopped / name).unlink()
+    tiny.run(stopped, mixture__has_lexicon=True, resume=True)
+    assert tiny.artefacts(stopped) == tiny.artefacts(finished)
+
+
+def test_a_file_of_another_kind_is_refused(finished: Path, tmp_path: Path) -> None:
+    load_model(finished, "cpu").save(tmp_path / "copy")
+    shutil.copy(tmp_path / "copy/mixture.safetensors", tmp_path / "copy" / LEXICON)
+    with pytest.raises(RunError, match="holds no lexicon that this version of mein can read: train the run"):
+        load_model(tmp_path / "copy", "cpu")
+
+
+def test_one_of_an_older_version_is_neither_opened_nor_shared(finished: Path, tmp_path: Path) -> None:
+    old = tmp_path / "old"
+    shutil.copytree(finished, old)
+    tensors, facts = load_tensors(old / LEXICON)
+    save_tensors(old / LEXICON, {"idf": tensors.pop("telling"), **tensors}, facts)
+    for use in (lambda: load_model(old, "cpu"), lambda: save_pretrained(old, tmp_path / "shared")):
+        with pytest.raises(RunError, match="mein can read: train the run again"):
+            use()
+    assert not (tmp_path / "shared/config.json").exists()
+
+
+def test_without_closed_gates_no_gain_is_the_unlabelled_text_s(tmp_path: Path) -> None:
+    config = tiny.config(mixture__has_lexicon=True)
+    rows = train_and_judge(config, tiny.corpus(), tmp_path, Silence(), controls=())
+    assert headline(rows).startswith("Nothing tells what the unlabelled text did, without closed gates: ")
+    assert verdict(read_finished(tmp_path)) == ("alone", "Trained without controls")
+
+
+def test_the_card_the_shell_and_the_server_tell_of_it(finished: Path) -> None:
+    model = load_model(finished, "cpu")
+    assert model.lexicon is not None
+    assert "**lexicon**" in card(read_finished(finished))
+    assert f"lexicon {model.lexicon.gate / model.temperature:.2f}" in _weights_line(read_finished(finished))
+    text = tiny.TEXTS.test_texts[0]
+    assert explained(model, text, 3)["lexicon"] == explain(model, text).lexicon != 0.0
+
+
+def test_the_paper_s_gates_have_no_room_for_it(tmp_path: Path) -> None:
+    tiny.run(tmp_path, mixture__has_lexicon=True, mixture__gates="sigmoid")
+    assert load_model(tmp_path, "cpu").lexicon is None
+    assert read_finished(tmp_path).lexicon_gate is None

@@ -1,0 +1,353 @@
+"""A student: an expert that learns from the labels and from what a finished run says of unlabelled text."""
+
+import re
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose, assert_array_equal
+
+from mein.data.corpus import source_of_lists
+from mein.errors import ConfigError, InputError
+from mein.evaluation.comparison import CLOSED_GATES, EXPERT, MIXTURE, TEACHER, TFIDF, compare, headline
+from mein.mixture.mixture import supervised_loss
+from mein.model.loading import load_model, load_variant, read_config
+from mein.report.card import card
+from mein.report.page import page as shown
+from mein.report.record import read_finished
+from mein.run import algorithm as training
+from mein.run import warm_start as student
+from mein.run.evaluate import train_and_judge
+from mein.run.warm_start import LESSONS, stage_1
+from mein.runtime.progress import Silence
+from mein.runtime.run_folder import RunFolder
+from mein.training.stages import LabeledPart, train_expert
+from tests.support import tiny
+from tests.support.shell import TINY, mein, refuses, write_csv
+
+RAW = tiny.TEXTS.unlabeled_texts  # what is left of it without the three test texts
+LEXICON: dict[str, Any] = {"mixture__has_lexicon": True}
+
+
+@pytest.fixture(scope="module")
+def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run, whose lexicon knows the labels of dev too."""
+    path = tmp_path_factory.mktemp("teacher") / "run"
+    tiny.run(path, **LEXICON)
+    return path
+
+
+def says(teacher: Path, texts: list[str], name: str = "mixture") -> np.ndarray:
+    """p(y | X) by a run that has never seen dev's labels."""
+    folder = RunFolder(teacher)
+    model = load_variant(folder, read_config(folder), name, torch.device("cpu"), knows_dev=False)
+    said: np.ndarray = np.exp(model.log_probs(texts))
+    return said
+
+
+@pytest.fixture
+def heard(monkeypatch: pytest.MonkeyPatch) -> list[LabeledPart]:
+    """What experts were taught from."""
+    parts: list[LabeledPart] = []
+    plain = train_expert
+
+    def watched(expert: Any, train_part: LabeledPart, *others: Any) -> Any:
+        parts.append(train_part)
+        return plain(expert, train_part, *others)
+
+    monkeypatch.setattr(training, "train_expert", watched)
+    monkeypatch.setattr(student, "LESSON_DOCUMENTS", 50)  # three files of lessons
+    return parts
+
+
+def test_labels_may_be_probabilities() -> None:
+    logits = torch.tensor([[0.0, 1.0], [2.0, -1.0]], dtype=torch.float64)
+    weights = torch.tensor([1.0, 3.0], dtype=torch.float64)
+    ids = torch.tensor([1, 0])
+    certain = torch.eye(2, dtype=torch.float64)[ids]
+    assert supervised_loss(logits, certain, weights) == supervised_loss(logits, ids, weights)
+    said = torch.tensor([[0.25, 0.75], [0.5, 0.5]], dtype=torch.float64)
+    log_p = logits.log_softmax(-1).tolist()
+    by_hand = -(0.25 * log_p[0][0] + 0.75 * log_p[0][1]) - 3 * (0.5 * log_p[1][0] + 0.5 * log_p[1][1])
+    assert float(supervised_loss(logits, said, weights)) == pytest.approx(by_hand / 2)
+
+
+def test_it_learns_the_labels_and_what_its_teacher_says(
+    teacher: Path, tmp_path: Path, heard: list[LabeledPart]
+) -> None:
+    tiny.run(tmp_path / "plain")
+    tiny.run(tmp_path / "student", expert__student_of=str(teacher))
+    plain, taught = heard
+    n = len(plain)
+    assert len(taught) == n + len(RAW)  # no test document is among the raw text
+    assert_array_equal(taught.labels[:n], np.eye(2)[plain.labels])
+    assert_array_equal(taught.weights, np.concatenate([plain.weights, np.ones(len(RAW))]))
+    assert taught.alpha.shape == (0, n + len(RAW), 2)
+    assert_allclose(taught.labels[n:], says(teacher, RAW), atol=1e-6)
+    assert (
+        np.abs(taught.labels[n:] - np.exp(load_model(teacher).log_probs(RAW))).max() > 1e-3
+    )  # who knows dev
+    words = load_model(tmp_path / "student").encode(RAW).words
+    assert taught.words.to_lists() == plain.words.to_lists() + words.to_lists()
+
+
+def test_it_comes_to_agree_with_its_teacher(teacher: Path, tmp_path: Path) -> None:
+    longer: dict[str, Any] = {"expert_training__epochs": 12, "expert__student_epochs": 12}
+    longer["expert_training__learning_rate"] = 0.01
+    tiny.run(tmp_path / "plain", **longer)
+    tiny.run(tmp_path / "student", expert__student_of=str(teacher), **longer)
+    wanted = says(teacher, RAW)
+    apart = {
+        name: np.abs(says(tmp_path / name, RAW, "expert") - wanted).mean() for name in ("plain", "student")
+    }
+    assert apart["student"] < 0.8 * apart["plain"]
+
+
+def test_it_hears_no_more_documents_than_it_is_told_to(
+    teacher: Path, tmp_path: Path, heard: list[LabeledPart]
+) -> None:
+    tiny.run(tmp_path / "run", expert__student_of=str(teacher), expert__student_documents=50)
+    n = len(heard[0]) - 50
+    said = says(teacher, RAW)
+    rows = [int(np.abs(said - row).sum(axis=1).argmin()) for row in heard[0].labels[n:]]
+    assert_allclose(heard[0].labels[n:], said[rows], atol=1e-6)
+    assert rows == sorted(rows)
+    assert rows != list(range(50))  # drawn from all, not the first
+
+
+def test_a_teacher_may_read_other_words(teacher: Path, tmp_path: Path, heard: list[LabeledPart]) -> None:
+    tiny.run(tmp_path / "run", expert__student_of=str(teacher), words__max_words=40)
+    n = len(heard[0]) - len(RAW)
+    assert heard[0].words.to_lists()[n:] == load_model(tmp_path / "run").encode(RAW).words.to_lists()
+    assert load_model(teacher).encode(RAW).words.to_lists() != heard[0].words.to_lists()[n:]
+    assert_allclose(heard[0].labels[n:], says(teacher, RAW), atol=1e-6)
+
+
+def test_its_epochs_are_a_number_of_their_own(teacher: Path, tmp_path: Path) -> None:
+    tiny.run(tmp_path / "run", expert__student_of=str(teacher), expert__student_epochs=3)
+    assert [line["epoch"] for line in RunFolder(tmp_path / "run").metrics("expert")] == [0, 1, 2, 3]
+    assert stage_1(tiny.config(expert__student_epochs=3)).epochs == 2  # who has no teacher
+
+
+@pytest.mark.parametrize("training", ["adv", "vat"])
+def test_perturbed_experts_are_taught_too(teacher: Path, tmp_path: Path, training: str) -> None:
+    rows = tiny.run(tmp_path / "run", expert__student_of=str(teacher), expert__training=training)
+    assert EXPERT in [row.name for row in rows]
+
+
+def test_what_was_heard_before_a_kill_is_not_asked_again(
+    teacher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(student, "LESSON_DOCUMENTS", 50)
+    tiny.run(tmp_path / "whole", expert__student_of=str(teacher))
+    asked: list[int] = []
+    plain = student._said
+
+    def said(run: Any, model: Any, texts: list[str]) -> Any:
+        if asked == [50]:
+            asked.clear()
+            raise KeyboardInterrupt
+        asked.append(len(texts))
+        return plain(run, model, texts)
+
+    monkeypatch.setattr(student, "_said", said)
+    with pytest.raises(KeyboardInterrupt):
+        tiny.run(tmp_path / "killed", expert__student_of=str(teacher))
+    asked.append(0)
+    tiny.run(tmp_path / "killed", expert__student_of=str(teacher), resume=True)
+    assert asked == [0, 50, 20]  # of 120
+    assert tiny.artefacts(tmp_path / "killed") == tiny.artefacts(tmp_path / "whole")
+
+
+def test_raw_text_that_has_changed_is_refused(
+    teacher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training, "taught_part", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        tiny.run(tmp_path / "run", expert__student_of=str(teacher))
+    monkeypatch.undo()
+    monkeypatch.setattr(student, "LESSON_DOCUMENTS", 50)
+    less = replace(tiny.corpus(), unlabeled=source_of_lists(RAW[1:]))
+    with pytest.raises(InputError, match=r"has 119 documents where 120 were encoded: restore it"):
+        tiny.run(tmp_path / "run", less, expert__student_of=str(teacher), resume=True)
+    tiny.run(tmp_path / "run", expert__student_of=str(teacher), resume=True)
+    tiny.run(tmp_path / "undisturbed", expert__student_of=str(teacher))
+    assert tiny.artefacts(tmp_path / "run") == tiny.artefacts(tmp_path / "undisturbed")
+
+
+def test_another_teacher_is_another_run(teacher: Path, tmp_path: Path) -> None:
+    shutil.copytree(teacher, tmp_path / "teacher")
+    tiny.run(tmp_path / "run", expert__student_of=str(tmp_path / "teacher"))
+    tiny.run(tmp_path / "other", expert_training__epochs=1, **LEXICON)
+    shutil.rmtree(tmp_path / "teacher")
+    shutil.move(tmp_path / "other", tmp_path / "teacher")
+    with pytest.raises(Exception, match="student_of"):
+        tiny.run(tmp_path / "run", expert__student_of=str(tmp_path / "teacher"), resume=True)
+
+
+def test_its_verdict_is_about_its_teacher(teacher: Path, tmp_path: Path) -> None:
+    rows = {row.name: row for row in tiny.run(tmp_path / "run", expert__student_of=str(teacher))}
+    assert list(rows)[:3] == [TFIDF, TEACHER, EXPERT]
+    theirs = RunFolder(teacher).metrics("verdict")
+    wanted = next(line["error"] for line in theirs if line.get("system") == MIXTURE)
+    assert rows[TEACHER].scores.error == wanted  # with the lexicon that predicts, which knows dev
+    lines = RunFolder(tmp_path / "run").metrics("verdict")
+    sentence = next(line["headline"] for line in lines if "headline" in line)
+    assert re.fullmatch(r"The student .* its teacher: .* \(p .*, teacher vs mixture\)\.", sentence)
+    page = shown([read_finished(tmp_path / "run")])
+    assert "its teacher: the run before" in page
+    assert f"a student of {teacher}" in page
+    assert "saw labels alone" not in page
+    assert "labels only</span>" not in page
+    student = read_finished(tmp_path / "run")
+    assert "labels and from what an earlier run says of raw text; **im" in card(student)
+    average = replace(
+        student, config=student.config | {"expert": student.config["expert"] | {"kind": "average"}}
+    )
+    assert "what an earlier run says of raw text and, by itself, from raw text; **im" in card(average)
+
+
+def test_what_is_asked_of_dev_never_learned_its_labels(teacher: Path, tmp_path: Path) -> None:
+    untested = replace(tiny.corpus(), test=None)
+    tiny.run(tmp_path / "first", untested, **LEXICON)
+    rows = tiny.run(tmp_path / "run", untested, expert__student_of=str(tmp_path / "first"))
+    own = RunFolder(tmp_path / "first").metrics("verdict")
+    wanted = next(line for line in own if line.get("system") == MIXTURE)
+    found = next(row for row in rows if row.name == TEACHER)
+    assert found.scores.log_loss == pytest.approx(wanted["log_loss"])
+
+
+@pytest.mark.parametrize(
+    ("errs", "verdict"), [(40, "errs less than"), (12, "cannot be told from"), (0, "errs more than")]
+)
+def test_a_student_must_beat_its_teacher(errs: int, verdict: str) -> None:
+    ids = np.zeros(100, np.int64)
+
+    def wrong(documents: int) -> np.ndarray:
+        return np.log(np.where(np.arange(100)[:, None] < documents, [[0.1, 0.9]], [[0.9, 0.1]]))
+
+    systems = {TEACHER: wrong(errs), EXPERT: wrong(60), CLOSED_GATES: wrong(60), MIXTURE: wrong(10)}
+    assert headline(compare(ids, systems, seed=0), is_student=True).startswith(
+        f"The student {verdict} its teacher: "
+    )
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with labelled and raw text, and a run made from them."""
+    folder, texts = tmp_path_factory.mktemp("files"), tiny.TEXTS
+    write_csv(folder / "labeled.csv", texts.labeled_texts, texts.labeled_labels)
+    write_csv(folder / "other.csv", texts.labeled_texts[::-1], texts.labeled_labels[::-1])
+    renamed = ["good" if label == "positive" else "bad" for label in texts.labeled_labels]
+    write_csv(folder / "renamed.csv", texts.labeled_texts, renamed)
+    write_csv(folder / "raw.csv", RAW)
+    assert mein(*command(folder, "first")).code == 0
+    return folder
+
+
+def command(folder: Path, out: str, labeled: str = "labeled.csv") -> list[object]:
+    """mein train, in a folder with files."""
+    words = ["train", "--preset", "small", *TINY, "--labeled", folder / labeled, "--out", folder / out]
+    return [*words, "--unlabeled", folder / "raw.csv"]
+
+
+def test_the_shell_trains_one(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(files)
+    answer = mein(*command(files, "second"), "--student-of", "first")
+    assert answer.code == 0, answer.err
+    assert f"what {files / 'first'} says of 120 unlabelled documents" in answer.out
+    assert read_config(RunFolder(files / "second")).expert.student_of == str(files / "first")
+    assert len(list((files / "second" / LESSONS).iterdir())) == 1
+
+
+def test_the_shell_judges_one_beside_its_teacher_while_there_is_one(files: Path, tmp_path: Path) -> None:
+    texts = tiny.TEXTS
+    test = write_csv(tmp_path / "test.csv", texts.test_texts, texts.test_labels)
+    shutil.copytree(files / "first", tmp_path / "first")
+    made = mein(*command(files, "student"), "--student-of", tmp_path / "first")
+    assert made.code == 0, made.err
+    assert re.search(r"\nteacher +\d", mein("evaluate", files / "student", test).out)
+    shutil.rmtree(tmp_path / "first")
+    answer = mein("evaluate", files / "student", test)
+    assert answer.code == 0, answer.err
+    assert not re.search(r"\nteacher +\d", answer.out)
+    assert "Nothing compares this student with its teacher here" in answer.out
+    shutil.copytree(files / "student", tmp_path / "first")  # another run in the teacher's place
+    answer = mein("evaluate", files / "student", test)
+    assert not re.search(r"\nteacher +\d", answer.out)
+    assert "is not in" in answer.out
+
+
+@pytest.mark.parametrize(
+    ("words", "labeled", "sentence"),
+    [
+        (
+            ["--student-of", "."],
+            "labeled.csv",
+            r".* holds no finished run: give --student-of .*\.",
+        ),
+        (
+            ["--student-of", "first", "--seed", 1],
+            "labeled.csv",
+            r"The run in .*first has other labels than its student, or weighs or splits them otherwise: "
+            r"give both the same --labeled, --dev, --seed, dev_fraction and weights\.",
+        ),
+        (
+            ["--student-of", "first"],
+            "other.csv",
+            r".*first has other labels than its student, .*",
+        ),
+        (
+            ["--student-of", "first"],
+            "renamed.csv",
+            r"The run in .*first has the classes .*, its student \['bad', 'good'\]: give both the .*",
+        ),
+        (
+            ["--student-of", "first", "--seeds", 2],
+            "labeled.csv",
+            r".* has other labels than its student, .*",
+        ),
+        (
+            ["--student-of", "first", "--set", "expert.kind=teacher"],
+            "labeled.csv",
+            r"A teacher has learned already and is nobody's student: leave expert\.student_of out\.",
+        ),
+    ],
+)
+def test_a_wrong_teacher_is_refused(
+    files: Path, words: list[object], labeled: str, sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(files)
+    refuses(sentence, *command(files, "refused", labeled), *words)
+    assert not (files / "refused" / "config.json").exists()
+
+
+def test_a_damaged_teacher_is_refused(files: Path, tmp_path: Path) -> None:
+    shutil.copytree(files / "first", tmp_path / "first")
+    labels = tmp_path / "first/labels.json"
+    labels.write_text(labels.read_text(encoding="utf-8") + " ", encoding="utf-8")
+    words = [*command(files, "refused"), "--student-of", tmp_path / "first"]
+    refuses(r".*labels\.json is damaged or was changed by another program: .*", *words)
+
+
+def test_somebody_elses_word_has_no_students(tmp_path: Path) -> None:
+    def says(texts: Sequence[str]) -> np.ndarray:
+        return np.full((len(texts), 2), 0.5)
+
+    train_and_judge(
+        tiny.config(expert__kind="teacher"), tiny.corpus(), tmp_path / "said", Silence(), teacher=says
+    )
+    with pytest.raises(ConfigError, match=r"The expert of the run in .*said is somebody else's word"):
+        tiny.run(tmp_path / "run", expert__student_of=str(tmp_path / "said"))
+
+
+def test_a_student_without_raw_text_is_refused(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(files)
+    words = command(files, "refused")[:-2]
+    refuses(r"A student needs unlabelled text .*: give --unlabeled FILE\.", *words, "--student-of", "first")
+    assert not (files / "refused" / "config.json").exists()

@@ -1,0 +1,120 @@
+"""Readers and experts that take long: what they read is shown, and kept, a few documents at a time."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mein.config import Config
+from mein.model.loading import load_model
+from mein.predict.predict import Wanted, predict_file
+from mein.run.evaluate import train_and_judge
+from mein.runtime.progress import SILENCE
+from mein.store.store import Store
+from tests.support import tiny
+from tests.support.hub_models import build
+from tests.support.recording import Recording
+
+TRAIN, DEV, RAW, TEST = 60, 20, 120, 40
+
+
+class SlowTeacher:
+    """Says one thing of every document, and is stopped by Ctrl-C before it has said it of too many."""
+
+    def __init__(self, most: int = 10_000) -> None:
+        self.asked: list[int] = []
+        self.most = most
+
+    def __call__(self, texts: Sequence[str]) -> np.ndarray:
+        if sum(self.asked) + len(texts) > self.most:
+            raise KeyboardInterrupt
+        self.asked.append(len(texts))
+        return np.tile([0.25, 0.75], (len(texts), 1))
+
+
+@pytest.fixture
+def few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mein.run.prepare.SLOW_SHARD_DOCUMENTS", 25)
+    monkeypatch.setattr("mein.data.corpus.CHUNK_DOCUMENTS", 10)
+
+
+def taught() -> Config:
+    return tiny.config(expert__kind="teacher")
+
+
+def test_a_slow_reader_reads_small_shards_and_tells_of_them(few_at_a_time: None, tmp_path: Path) -> None:
+    told, teacher = Recording(), SlowTeacher()
+    train_and_judge(taught(), tiny.corpus(), tmp_path, told, teacher=teacher)
+    assert told.steps["encoding train"] == [10] * 6
+    assert told.steps["encoding dev"] == [10] * 2
+    assert sum(told.steps["encoding"]) == RAW
+    assert max(told.steps["encoding"]) <= 10
+    assert told.steps["encoding test"] == [10] * 4
+    assert teacher.asked[:8] == [25, 25, 10, 20, 12, 25, 25, 25]  # train, dev, held out, unlabelled
+    store = Store.open(tmp_path / "encoded/train")
+    assert store.shard_count == 3
+    assert len(store.words()) == len(store.pieces()) == TRAIN
+    assert store.words().to_lists() == [row for shard in range(3) for row in store.words(shard).to_lists()]
+
+
+def test_what_a_slow_reader_has_read_before_a_stop_is_kept(few_at_a_time: None, tmp_path: Path) -> None:
+    stopped = SlowTeacher(most=TRAIN - 1)
+    with pytest.raises(KeyboardInterrupt):
+        train_and_judge(taught(), tiny.corpus(), tmp_path / "run", SILENCE, teacher=stopped)
+    resumed, unbroken = SlowTeacher(), SlowTeacher()
+    train_and_judge(taught(), tiny.corpus(), tmp_path / "run", SILENCE, resume=True, teacher=resumed)
+    train_and_judge(taught(), tiny.corpus(), tmp_path / "other", SILENCE, teacher=unbroken)
+    assert stopped.asked == [25, 25]
+    assert stopped.asked + resumed.asked == unbroken.asked
+    files = [(tmp_path / name / "mixture.safetensors").read_bytes() for name in ("run", "other")]
+    assert files[0] == files[1]
+
+
+def test_a_quick_reader_has_train_and_dev_in_one_shard_each(few_at_a_time: None, tmp_path: Path) -> None:
+    told = Recording()
+    train_and_judge(tiny.config(), tiny.corpus(), tmp_path, told, controls=())
+    assert Store.open(tmp_path / "encoded/train").shard_count == 1
+
+
+def test_an_expert_tells_how_much_of_dev_and_test_it_has_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mein.mixture.inference.BATCH_TOKENS", 200)
+    told = Recording()
+    train_and_judge(tiny.config(), tiny.corpus(), tmp_path, told, controls=())
+    assert sum(told.steps["reading test"]) % TEST == 0
+    assert len(told.steps["reading test"]) >= 4
+    assert sum(told.steps["reading dev"]) % DEV == 0
+    assert len(told.steps["reading dev"]) >= 4
+
+
+@pytest.mark.parametrize(("imitators_only", "chunks"), [(False, [7, 7, 6]), (True, [20])])
+def test_an_encoder_labels_fewer_documents_at_a_time(
+    imitators_only: bool, chunks: list[int], frozen_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mein.predict.predict.SLOW_CHUNK_ROWS", 7)
+    texts = tiny.TEXTS.test_texts[:20]
+    (tmp_path / "in.txt").write_text("\n".join(texts), encoding="utf-8")
+    told, model = Recording(), load_model(frozen_run, "cpu")
+    wanted = Wanted(imitators_only=imitators_only, all_probabilities=True)
+    predict_file(model, str(tmp_path / "in.txt"), tmp_path / "out.parquet", wanted, told)
+    assert told.steps["predicting"] == chunks
+
+
+@pytest.fixture(scope="module")
+def frozen_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("transformers", reason="the extra mein[transformers] is not installed")
+    path = tmp_path_factory.mktemp("frozen")
+    model = build("Bert", path / "bert", classes=2)
+    tiny.run(path / "run", expert__kind="frozen", expert__model=str(model))
+    return path / "run"
+
+
+def test_a_frozen_encoder_is_slow(few_at_a_time: None, frozen_run: Path, tmp_path: Path) -> None:
+    told = Recording()
+    config = load_model(frozen_run, "cpu").config
+    train_and_judge(config, tiny.corpus(), tmp_path / "run", told, controls=())
+    assert Store.open(tmp_path / "run/encoded/train").shard_count == 3
+    whole, cut = (Store.open(path / "encoded/train") for path in (frozen_run, tmp_path / "run"))
+    np.testing.assert_allclose(cut.words().values, whole.words().values, atol=1e-6)

@@ -1,0 +1,256 @@
+"""Who teaches the imitators: the expert as in the paper, or expert and lexicon as closed gates start."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import softmax
+
+from mein.config import PRESETS, load_config
+from mein.errors import RunError
+from mein.mixture.gates import open_gates
+from mein.mixture.inference import expert_logits
+from mein.mixture.lexicon import LEXICON, LEXICON_OF_TRAIN, load_lexicon
+from mein.model.loading import load_variant, read_config
+from mein.report.card import card
+from mein.report.record import read_finished
+from mein.run import algorithm as running
+from mein.run import steps
+from mein.run import teacher as tutor
+from mein.run.evaluate import train_and_judge
+from mein.run.prepare import read_labeled
+from mein.run.teacher import TUTOR, Tutor, load_tutor
+from mein.runtime.files import sha256_of
+from mein.runtime.progress import Silence
+from mein.runtime.run_folder import RunFolder
+from mein.store.manifest import EXPERT_COLUMN
+from mein.store.store import Store
+from mein.text.ragged import ragged
+from paper.cells import MAIN_RUN
+from tests.support import tiny
+from tests.support.shell import mein, refuses, write_csv
+from tests.support.stepping import content
+
+CPU = torch.device("cpu")
+TUTORED: dict[str, Any] = {"mixture__has_lexicon": True, "imitator_training__learns_lexicon": True}
+
+
+class Heard(Silence):
+    """Keeps the lines that are said."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
+
+
+@pytest.fixture(scope="module")
+def tutored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run whose imitators learned from expert and lexicon."""
+    path = tmp_path_factory.mktemp("tutored") / "run"
+    tiny.run(path, **TUTORED)
+    return path
+
+
+def said(at: Path) -> np.ndarray:
+    """The tutor's word on all documents of a store."""
+    store = Store.open(at)
+    return np.concatenate([store.column(EXPERT_COLUMN, shard) for shard in range(store.shard_count)])
+
+
+def test_a_tutor_mixes_expert_and_lexicon_by_hand() -> None:
+    """z = (2, 0), the lexicon adds (0, 4), tau is 2: softmax of (1, 2)."""
+    z, pieces = np.array([[2.0, 0.0]], np.float32), ragged([[1]])
+    expert = torch.nn.Identity()
+    alone = Tutor(expert)  # type: ignore[arg-type]
+    np.testing.assert_allclose(alone.probs(z, pieces), [[0.880797, 0.119203]], atol=1e-6)
+    both = Tutor(expert, lambda pieces: np.array([[0.0, 4.0]]), 2.0)  # type: ignore[arg-type]
+    found = both.probs(z, pieces)
+    np.testing.assert_allclose(found, [[0.268941, 0.731059]], atol=1e-6)
+    assert found.dtype == np.float32
+
+
+def test_imitators_learn_what_closed_gates_would_say_before_their_tuning(tutored: Path) -> None:
+    """The gate is fitted on dev, by the lexicon of train, and all text has its word by it."""
+    folder = RunFolder(tutored)
+    expert = load_variant(folder, read_config(folder), "expert", CPU).expert
+    lexicon, facts = load_lexicon(folder / LEXICON_OF_TRAIN), folder.read_json(TUTOR)
+    dev = Store.open(folder / "encoded/dev")
+    ids = read_labeled(tiny.config(**TUTORED), tiny.corpus()).dev_ids
+    z, words = expert_logits(expert, dev.words()), lexicon.log_probs(dev.pieces())
+    gates, tau = open_gates(z, words[None], ids)
+    assert (facts["gate"], facts["tau"]) == pytest.approx((gates[0], tau))
+    assert facts["gate"] != 0.0
+    for part in ("unlabeled", "held_out", "train"):
+        store = Store.open(folder / "encoded" / part)
+        z = expert_logits(expert, store.words()).astype(np.float64)
+        wanted = softmax((z + facts["gate"] * lexicon.log_probs(store.pieces())) / facts["tau"], axis=1)
+        np.testing.assert_allclose(said(tutored / "encoded" / part), wanted, atol=1e-6)
+
+
+def test_imitators_have_not_heard_of_the_labels_of_dev(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But for the gate and tau: with other labels on dev they are told the same by the same ones."""
+    monkeypatch.setattr(tutor, "open_gates", lambda z, alpha, labels, weights: (np.array([3.0]), 2.0))
+    for name, flips in {"true": False, "flipped": True}.items():
+        folder = RunFolder(tmp_path / name)
+        with folder.held():
+            run = running.prepared_run(tiny.config(**TUTORED), tiny.corpus(), folder, Silence())
+            expert = running.learned_expert(run)
+            if flips:
+                run.labeled.dev_ids[:] = 1 - run.labeled.dev_ids
+            running.learned_imitators(run, expert)
+    true, flipped = (said(tmp_path / name / "encoded/unlabeled") for name in ("true", "flipped"))
+    assert np.array_equal(true, flipped)
+    others = [load_lexicon(tmp_path / name / LEXICON).weights for name in ("true", "flipped")]
+    assert not np.array_equal(others[0], others[1])
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"mixture__has_lexicon": False},
+        {"imitator_training__learns_lexicon": False},
+        {"mixture__gates": "sigmoid"},
+    ],
+)
+def test_without_a_lexicon_that_speaks_or_teaches_it_is_the_expert(
+    tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    tiny.run(tmp_path / "run", **TUTORED | settings)
+    folder = RunFolder(tmp_path / "run")
+    assert not (folder / TUTOR).exists()
+    expert = load_variant(folder, read_config(folder), "expert", CPU).expert
+    z = expert_logits(expert, Store.open(folder / "encoded/unlabeled").words())
+    np.testing.assert_allclose(said(folder / "encoded/unlabeled"), softmax(z, axis=1), atol=1e-6)
+
+
+def test_the_terminal_says_who_teaches(tmp_path: Path) -> None:
+    who: dict[str, dict[str, Any]] = {"the expert says": {}, "expert and lexicon say": TUTORED}
+    for name, settings in who.items():
+        heard = Heard()
+        config = tiny.config(**settings)
+        train_and_judge(config, tiny.corpus(), tmp_path / name, heard, controls=(), has_baseline=False)
+        assert [line for line in heard.lines if line.startswith("Stage 2")] == [
+            f"Stage 2: the imitators learn what {name}"
+        ]
+
+
+def test_a_run_that_stopped_after_its_tutor_ends_with_the_same_bytes(tutored: Path, tmp_path: Path) -> None:
+    """Also where only the tutor was lost: it is fitted again, to the bit."""
+    for lost in ((), (TUTOR,), (TUTOR, LEXICON_OF_TRAIN)):
+        path = tmp_path / f"run {len(lost)}"
+        shutil.copytree(tutored, path)
+        for name in ("done", "imitators.safetensors", "mixture.safetensors", "closed.safetensors", *lost):
+            (path / name).unlink()
+        for file in [*path.glob("encoded/*/*.expert.parquet"), *path.glob("encoded/*/labels.json")]:
+            file.unlink()
+        tiny.run(path, resume=True, **TUTORED)
+        assert tiny.artefacts(path) == tiny.artefacts(tutored)
+
+
+def test_mein_label_asks_the_same_tutor(tutored: Path, tmp_path: Path) -> None:
+    """In this process and in others, to the bit; and nobody else's word is taken for it."""
+    raw, at = write_csv(tmp_path / "raw.csv", tiny.TEXTS.unlabeled_texts), {}
+    for name, workers in {"one": 1, "two": 2}.items():
+        at[name] = tmp_path / name
+        with patch.object(steps, "SHARD_DOCUMENTS", 25):  # of several shards, or one process takes all
+            assert mein("encode", "--like", tutored, "--text", raw, "--out", at[name]).code == 0
+        assert mein("label", at[name], "--by", tutored, "--workers", workers).code == 0
+    assert content(at["one"]) == content(at["two"])
+    store, folder = Store.open(at["one"]), RunFolder(tutored)
+    assert store.shard_count > 2
+    assert store.labelled_by == {sha256_of(tutored / TUTOR)}
+    of_run = load_tutor(folder, read_config(folder), CPU)
+    z = expert_logits(of_run.expert, store.words())
+    np.testing.assert_allclose(said(at["one"]), of_run.probs(z, store.pieces()), atol=1e-6)
+    tiny.run(tmp_path / "other", **TUTORED | {"imitator_training__learns_lexicon": False})
+    refuses(
+        r".*one holds the word of another run than .*other: label with the run that it is from, or.*",
+        *("label", at["one"], "--by", tmp_path / "other"),
+    )
+
+
+def test_a_run_on_a_store_goes_by_the_tutor_of_the_run_that_it_is_like(tutored: Path, tmp_path: Path) -> None:
+    """So that it knows the store's labels for its own tutor's, and asks that about the labelled text."""
+    write = {"train": (tiny.TEXTS.labeled_texts, tiny.TEXTS.labeled_labels)}
+    write["test"] = (tiny.TEXTS.test_texts, tiny.TEXTS.test_labels)
+    files = {name: write_csv(tmp_path / f"{name}.csv", *parts) for name, parts in write.items()}
+    words = ("--labeled", files["train"], "--test", files["test"], "--out", tmp_path / "out")
+    answer = mein("imitate", tutored / "encoded/unlabeled", "--like", tutored, *words)
+    assert answer.code == 0, answer
+    assert (tmp_path / "out" / TUTOR).samefile(tutored / TUTOR)
+    np.testing.assert_array_equal(said(tmp_path / "out/encoded/train"), said(tutored / "encoded/train"))
+
+
+def test_a_tutor_that_is_lost_is_named(tutored: Path, tmp_path: Path) -> None:
+    shutil.copytree(tutored, tmp_path / "run")
+    (tmp_path / "run" / TUTOR).unlink()
+    run = steps.FinishedRun.open(tmp_path / "run")
+    store = tmp_path / "store"
+    shutil.copytree(tutored / "encoded/unlabeled", store)
+    for file in [*store.glob("*.expert.parquet"), store / "labels.json"]:
+        file.unlink()
+    with pytest.raises(RunError, match=r"run is not a run of mein: tutor\.json is missing; give the folder"):
+        steps.label(run, str(store), Silence(), workers=1)
+
+
+def test_a_damaged_tutor_is_refused(tutored: Path, tmp_path: Path) -> None:
+    shutil.copytree(tutored, tmp_path / "run")
+    facts = json.loads((tutored / TUTOR).read_text(encoding="utf-8"))
+    del facts["gate"]
+    (tmp_path / "run" / TUTOR).write_text(json.dumps(facts), encoding="utf-8")
+    with pytest.raises(RunError, match=r"tutor\.json is damaged or was changed by another program"):
+        load_tutor(RunFolder(tmp_path / "run"), read_config(RunFolder(tutored)), CPU)
+    shutil.copy(tutored / TUTOR, tmp_path / "run" / TUTOR)
+    shutil.copy(tutored / LEXICON, tmp_path / "run" / LEXICON_OF_TRAIN)
+    with pytest.raises(RunError, match=r"lexicon-of-train\.safetensors is damaged or was changed"):
+        load_tutor(RunFolder(tmp_path / "run"), read_config(RunFolder(tutored)), CPU)
+
+
+def test_a_store_that_another_labelled_is_told_of(tutored: Path, tmp_path: Path) -> None:
+    """Imitators of the expert alone, on a store with the word of expert and lexicon: nobody is told a lie."""
+    train = write_csv(tmp_path / "train.csv", tiny.TEXTS.labeled_texts, tiny.TEXTS.labeled_labels)
+    words = ("--labeled", train, "--set", "imitator_training.learns_lexicon=false", "--out", tmp_path / "out")
+    answer = mein("imitate", tutored / "encoded/unlabeled", "--like", tutored, *words)
+    assert answer.code == 0, answer
+    assert "the imitators learn what another teacher says" in answer.out + answer.err
+    assert not (tmp_path / "out" / TUTOR).exists()
+
+
+def test_somebody_else_s_word_is_taught_as_it_is() -> None:
+    config = tiny.config(**TUTORED)
+    assert tutor.hears_lexicon(config)
+    assert not tutor.hears_lexicon(tiny.config(**TUTORED | {"expert__kind": "teacher"}))
+
+
+def test_an_lstm_of_few_labels_has_such_a_tutor_and_no_row_of_the_paper() -> None:
+    taught = {name for name in PRESETS if tutor.hears_lexicon(load_config(name))}
+    assert taught == {"small"}  # with a transformer it gained nothing (docs/log.md)
+    assert MAIN_RUN["imitator_training.learns_lexicon"] is False
+
+
+def test_the_card_says_who_taught(tutored: Path) -> None:
+    assert "learned from raw text what expert and lexicon would say" in card(read_finished(tutored))
+
+
+def test_documents_of_dev_count_as_they_weigh(tmp_path: Path) -> None:
+    weights = np.random.default_rng(0).choice([0.01, 1.0], size=80).astype(np.float32)
+    corpus, folder = tiny.corpus(sample_weight=weights), RunFolder(tmp_path / "run")
+    with folder.held():
+        run = running.prepared_run(tiny.config(**TUTORED), corpus, folder, Silence())
+        expert = running.learned_expert(run)
+        tutor.learned_tutor(run, expert)
+    assert len(np.unique(run.labeled.dev_weights)) == 2
+    words = load_lexicon(folder / LEXICON_OF_TRAIN).log_probs(run.store("dev").pieces())
+    given = (run.dev_word(expert), words[None], run.labeled.dev_ids)
+    (weighed, _), (alike, _) = open_gates(*given, run.labeled.dev_weights), open_gates(*given)
+    assert folder.read_json(TUTOR)["gate"] == pytest.approx(weighed[0])
+    assert weighed[0] != pytest.approx(alike[0], rel=0.01)

@@ -1,0 +1,85 @@
+"""The command line for tests: in this process, or as a real one; and small files to give it."""
+
+import contextlib
+import csv
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from unittest.mock import patch
+
+from mein.cli.main import main
+from tests.support.tiny import SETTINGS, TEXTS
+
+ROOT = Path(__file__).parents[2]
+TINY = [word for key, value in SETTINGS.items() for word in ("--set", f"{key}={json.dumps(value)}")]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+def mein(*words: object) -> Answer:
+    """Run the command line in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    code = 0
+    with (
+        patch.object(sys, "argv", ["mein", *map(str, words)]),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else 0
+    return Answer(code, out.getvalue(), err.getvalue())
+
+
+def mein_process(*words: object) -> Answer:
+    """Run the command line as a process of its own."""
+    return python("from mein.cli.main import main; main()", *words)
+
+
+def python(code: str, *words: object) -> Answer:
+    """Run code as a process of its own, with these words on its line."""
+    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    command = [sys.executable, "-c", code, *map(str, words)]
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", env=environment, check=False)
+    return Answer(done.returncode, done.stdout, done.stderr)
+
+
+def refuses(sentence: str, *words: object) -> None:
+    """The command ends with code 2 and this one sentence (a pattern) on stderr."""
+    answer = mein(*words)
+    assert answer.code == 2, answer
+    assert re.fullmatch(f"Error: {sentence}\n", answer.err), answer.err
+
+
+def write_csv(path: Path, texts: Sequence[str], labels: Sequence[object] | None = None) -> Path:
+    """A csv with the columns text and label, or with text alone."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["text"] if labels is None else ["text", "label"])
+        writer.writerows([text] for text in texts) if labels is None else writer.writerows(
+            zip(texts, labels, strict=True)
+        )
+    return path
+
+
+def write_corpus(folder: Path) -> list[str]:
+    """The embedded corpus as files; returns the words that name them."""
+    train = write_csv(folder / "train.csv", TEXTS.labeled_texts, TEXTS.labeled_labels)
+    test = write_csv(folder / "test.csv", TEXTS.test_texts, TEXTS.test_labels)
+    raw = write_csv(folder / "raw.csv", [*TEXTS.unlabeled_texts, *TEXTS.test_texts[:3]])
+    return ["--labeled", str(train), "--unlabeled", str(raw), "--test", str(test)]
