@@ -174,7 +174,7 @@ def bench_ranks(
     repeats: Annotated[int, typer.Option(min=1, metavar="N", help="Measurements of each.")] = 3,
     out: Figures = None,
 ) -> None:
-    """Imitators and labelling by several processes, beside one."""
+    """Imitators and labeling by several processes, beside one."""
     from benchmarks.commands import run_ranks
 
     run_ranks(documents, processes, sizes, repeats, out)

@@ -27,7 +27,7 @@ from mein.runtime.files import write_atomically
 from mein.runtime.progress import Terminal
 
 DOCUMENTS = 100_000  # of the embedded corpus: enough that the start of workers does not count
-LABELLED = 20_000  # of the same, to measure labelling
+LABELED = 20_000  # of the same, to measure labeling
 
 
 def run_encode(
@@ -63,7 +63,7 @@ def run_experts(device: str, sizes: dict[str, int], out: Path | None) -> None:
     for name, found in figures["training"].items():
         rates = (f"{found[f'{who}_tokens_per_second']['median']:,.0f}" for who in ("ours", "plain"))
         table.add_row(name, *rates, f"{found['ratio']['median']:.2f}")
-    table.add_row("labelling", f"{figures['labelling']['tokens_per_second']['median']:,.0f}", "", "")
+    table.add_row("labeling", f"{figures['labeling']['tokens_per_second']['median']:,.0f}", "", "")
     table.add_row("share of waiting", f"{figures['waiting']['median']:.1%}", "", "")
     _deliver(figures, out, table)
 
@@ -118,7 +118,7 @@ def run_predict(
     path: Path, documents: str | None, text_column: str | None, threads: int, repeats: int, out: Path | None
 ) -> None:
     """Measure how fast a run labels."""
-    figures = bench_predict(load_model(path), _texts(documents, text_column, LABELLED), threads, repeats)
+    figures = bench_predict(load_model(path), _texts(documents, text_column, LABELED), threads, repeats)
     table = _table("", "docs/s", "MB/s", "times slower")
     for name, rate in figures["systems"].items():
         documents_a_second = f"{rate['documents_per_second']['median']:,.0f}"
@@ -143,7 +143,7 @@ def run_scale(document_counts: Sequence[int], worker_counts: Sequence[int], out:
 def run_engines(
     document_counts: Sequence[int], workers: int, turns: int, address: str | None, out: Path | None
 ) -> None:
-    """Measure encoding and labelling by Ray beside plain processes."""
+    """Measure encoding and labeling by Ray beside plain processes."""
     figures = bench_engines(document_counts, workers, turns, address, Terminal(open_console(stderr=True)))
     table = _table("step", "documents", "processes, s", "Ray, s", "Ray / processes")
     for found in figures["results"]:
@@ -164,7 +164,7 @@ def run_ranks(documents: int, processes: Sequence[int], sizes: int, repeats: int
     config = ImitatorsConfig(embedding_dim=sizes, channels=sizes)
     figures = bench_ranks(documents, processes, repeats, config)
     table = _table("step", "processes", "docs/s", "times the first")
-    for step in ("imitators", "labelling"):
+    for step in ("imitators", "labeling"):
         for count in processes:
             rate, ratio = (figures[step][of][count]["median"] for of in ("documents_per_second", "ratio"))
             table.add_row(step, str(count), f"{rate:,.0f}", f"{ratio:.2f}")

@@ -1,6 +1,6 @@
 """Experts and imitators beside plain loops.
 
-Tokens a second in training and in labelling: our experts beside a plain float32 loop, in one run.
+Tokens a second in training and in labeling: our experts beside a plain float32 loop, in one run.
 
 Tokens a second of imitators in training, beside plain modules and the experts, in one run.
 """
@@ -29,7 +29,7 @@ from mein.text.batches import PieceBatch, WordBatch, by_tokens, pack_pieces, pad
 from mein.text.ragged import Ragged, offsets_of
 from mein.training.imitation_batches import fetched
 from mein.training.loop import OptimizationConfig, Stage, Standing, take_step
-from mein.training.objectives import Labelled, Objective, Randomness, objective_loss
+from mein.training.objectives import Labeled, Objective, Randomness, objective_loss
 from mein.training.stages import shapes_read
 
 TRAININGS = ("plain", "adv", "vat")
@@ -47,14 +47,14 @@ class Sizes:
     hidden_dim: int = 1_024
     steps: int = 30
     repeats: int = 5
-    labelled: int = 8_192
+    labeled: int = 8_192
 
 
 def bench_experts(sizes: Sizes, device: torch.device) -> dict[str, Any]:
-    """Rates of every training, ours and plain, with their ratio; labelling; the share of waiting."""
+    """Rates of every training, ours and plain, with their ratio; labeling; the share of waiting."""
     figures: dict[str, Any] = {"hardware": hardware(), "device": device_name(device), "sizes": vars(sizes)}
     figures["training"] = {training: _compare(training, sizes, device) for training in TRAININGS}
-    figures["labelling"] = _labelling(sizes, device)
+    figures["labeling"] = _labeling(sizes, device)
     figures["waiting"] = _waiting(sizes, device)
     return figures
 
@@ -92,8 +92,8 @@ def our_step(training: str, sizes: Sizes, batches: list[WordBatch]) -> Callable[
         expert.captures = Captures(expert.lstm, shapes, has_state=False)
 
     def loss(batch: WordBatch, step: int) -> Tensor:
-        labelled = Labelled(batch, alpha, labels, weights)
-        return objective_loss(expert, gates, labelled, objective, Randomness(0, "bench", step))
+        labeled = Labeled(batch, alpha, labels, weights)
+        return objective_loss(expert, gates, labeled, objective, Randomness(0, "bench", step))
 
     named = {name: p for name, p in expert.named_parameters() if p.requires_grad}
     stage = Stage("bench", named, sizes.documents, lambda epoch: iter(()), list, loss, dict)
@@ -151,17 +151,17 @@ def _kl(p: Tensor, logits: Tensor) -> Tensor:
     return divergence
 
 
-def _labelling(sizes: Sizes, device: torch.device) -> dict[str, Any]:
+def _labeling(sizes: Sizes, device: torch.device) -> dict[str, Any]:
     """Tokens a second forward only, from word numbers in memory to logits in memory."""
     expert = _expert("plain", sizes).to(device)
-    words = _word_documents(sizes, 0, sizes.labelled)
+    words = _word_documents(sizes, 0, sizes.labeled)
     expert_logits(expert, words)
     seconds = []
     for _ in range(sizes.repeats):
         started = time.perf_counter()
         expert_logits(expert, words)
         seconds.append(time.perf_counter() - started)
-    return {"tokens_per_second": spread([sizes.labelled * sizes.tokens / s for s in seconds])}
+    return {"tokens_per_second": spread([sizes.labeled * sizes.tokens / s for s in seconds])}
 
 
 def _waiting(sizes: Sizes, device: torch.device) -> dict[str, float]:

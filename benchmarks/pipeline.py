@@ -42,7 +42,7 @@ def bench_pipeline(
         runtime = Runtime(RunFolder(Path(name)), reporter, config.runtime.checkpoint_seconds)
         with _timed("encoding", seconds, device):
             store = _encoded(Path(name) / "unlabeled", config, encoder, source)
-        with _timed("labelling", seconds, device):
+        with _timed("labeling", seconds, device):
             label_documents(tutor, [store], classes, "bench", reporter)
         imitators = new_imitators(folder, config, device)
         gradient_bytes = sum(p.numel() * p.element_size() for p in imitators.parameters())

@@ -2,12 +2,12 @@
 
 The heavy steps over any number of documents: rate, memory of every process, bytes at rest.
 
-How much sooner several processes are done than one: imitators in training, and the expert's labelling.
+How much sooner several processes are done than one: imitators in training, and the expert's labeling.
 
 Processes come from torchrun, each with one thread; the clock runs in them, between two barriers, so that
 their start does not count. One and several take turns.
 
-Encoding and labelling by Ray, beside plain processes of the same machine: whole commands, by turns.
+Encoding and labeling by Ray, beside plain processes of the same machine: whole commands, by turns.
 
 docs/scale.md: what corpora of any size cost, from what `mein bench scale` and `pipeline` measured.
 """
@@ -223,7 +223,7 @@ def _training_seconds(run: Path) -> float:
     return float(next(line["seconds"] for line in lines if line.get("step") == "imitators"))
 
 
-SHARDS = 16  # that are labelled; imitators learn from one, for a large store has large ones
+SHARDS = 16  # that are labeled; imitators learn from one, for a large store has large ones
 EXPERT = ExpertConfig(embedding_dim=128, hidden_dim=128)
 
 
@@ -232,7 +232,7 @@ def bench_ranks(
 ) -> dict[str, Any]:
     """Documents a second of both steps by number of processes, and each number's ratio to the first."""
     rates: dict[str, dict[int, list[float]]] = {
-        task: {count: [] for count in processes} for task in ("imitators", "labelling")
+        task: {count: [] for count in processes} for task in ("imitators", "labeling")
     }
     with tempfile.TemporaryDirectory() as folder:
         _write_corpus(Path(folder), documents)
@@ -255,7 +255,7 @@ def _write_corpus(folder: Path, documents: int) -> None:
     """Two stores of the embedded corpus, one of them with a made-up word of the expert."""
     texts = demo_corpus(0, labeled=10, unlabeled=documents, test=10).unlabeled_texts
     encoder, _ = learn_vocabularies([texts], WordsConfig(), PiecesConfig())
-    for task, size in (("labelling", -(-documents // SHARDS)), ("imitators", documents)):
+    for task, size in (("labeling", -(-documents // SHARDS)), ("imitators", documents)):
         store = write_store(folder / task, encoder, [texts], shard_documents=size, workers=1)
     for shard, length in enumerate(store.shard_lengths):
         p = numpy_generator(0, "made up", shard).random(length, dtype=np.float32)
@@ -267,7 +267,7 @@ def _rank_seconds(folder: Path, task: str, processes: int, imitators: ImitatorsC
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
     command += [str(processes), "-m", "benchmarks.scale", task, str(folder), imitators.model_dump_json()]
     with tempfile.TemporaryDirectory() as copy:
-        shutil.copytree(folder / task, Path(copy) / task)  # which is left labelled
+        shutil.copytree(folder / task, Path(copy) / task)  # which is left labeled
         command[-2] = copy
         environment = os.environ | {"OMP_NUM_THREADS": "1"}
         done = subprocess.run(command, env=environment, capture_output=True, encoding="utf-8", check=False)
@@ -296,7 +296,7 @@ def imitate(folder: Path, config: ImitatorsConfig) -> float:
 def label(folder: Path) -> float:
     """Seconds in which an expert labels the store."""
     torch.manual_seed(0)
-    store = Store.open(folder / "labelling")
+    store = Store.open(folder / "labeling")
     words = 1 + max(int(store.words(shard).values.max()) for shard in range(store.shard_count))
     expert = LSTMExpert(EXPERT, words, 2)
     ranks.barrier()
@@ -402,7 +402,7 @@ HEAD = """# What scale costs
 
 Made by `mein bench costs` from what was measured under `results/`; do not edit. Measured: documents a second
 of each step and bytes a document, on the machine that is named. Projected: everything else, by proportion,
-which is right as long as steps are parallel over shards: encoding and labelling share nothing between shards;
+which is right as long as steps are parallel over shards: encoding and labeling share nothing between shards;
 imitators exchange gradients at every step, so their projection over many machines is the boldest one."""
 
 
@@ -456,7 +456,7 @@ def _of_gpu(path: Path) -> Measured | None:
     cores = min(figures["hardware"]["cores"], figures["encoding_processes"])
     rates = {
         "encode": documents / seconds["encoding"] / cores,
-        "label": documents / seconds["labelling"],
+        "label": documents / seconds["labeling"],
         "imitate": documents * figures["epochs"] / seconds["imitators"],
     }
     title = f"Reviews of {figures['pieces'] / documents:.0f} pieces, the paper's sizes, {figures['device']}"

@@ -27,10 +27,10 @@ from sklearn.linear_model import LogisticRegression
 from benchmarks.encode import rates, spread
 from benchmarks.measure import hardware
 from mein.errors import InputError, MeinError
-from mein.evaluation.baseline import INVERSE_REGULARISATION, MAX_FEATURES
+from mein.evaluation.baseline import INVERSE_REGULARIZATION, MAX_FEATURES
 from mein.model.loading import load_model
 from mein.model.model import Model
-from mein.predict.predict import Labeller
+from mein.predict.predict import Labeler
 
 LINEAR = "tf-idf + logistic regression"
 TRAINING_DOCUMENTS = 1_000  # that the linear model learns from, with the mixture's labels
@@ -63,13 +63,13 @@ def bench_predict(model: Model, texts: Sequence[str], threads: int, repeats: int
 
 
 def _systems(model: Model, texts: list[str]) -> dict[str, Ask]:
-    mixture = Labeller(model)
+    mixture = Labeler(model)
     systems: dict[str, Ask] = {
         "mixture": mixture.log_probs,
         "expert": lambda chunk: model.expert_logits(model.encode(chunk)),
     }
     if len(model.gates):
-        systems["imitators"] = Labeller(model, imitators_only=True).log_probs
+        systems["imitators"] = Labeler(model, imitators_only=True).log_probs
     learned_from = texts[:TRAINING_DOCUMENTS]
     return {**systems, LINEAR: linear_model(learned_from, mixture.log_probs(learned_from).argmax(axis=1))}
 
@@ -86,7 +86,7 @@ def linear_model(texts: list[str], labels: np.ndarray) -> Ask:
     features = vectorizer.fit_transform(texts)
     if len(np.unique(labels)) < 2:
         labels = np.arange(len(texts)) % 2
-    model = LogisticRegression(C=INVERSE_REGULARISATION, max_iter=1000).fit(features, labels)
+    model = LogisticRegression(C=INVERSE_REGULARIZATION, max_iter=1000).fit(features, labels)
     return lambda chunk: model.predict_proba(vectorizer.transform(chunk))
 
 

@@ -57,7 +57,7 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Attributes
     ----------
     classes_ : the labels, sorted
-    gates_ : the weight of each window's imitator, empty where there was no unlabelled text
+    gates_ : the weight of each window's imitator, empty where there was no unlabeled text
     verdict_ : one sentence, with `compares`, else None
     """
 
@@ -93,7 +93,7 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> Self:
         """Learn from texts X with labels y and from `unlabeled` texts: an iterable, a path or a glob.
 
-        A label of None, or the number -1, marks an unlabelled text, as in scikit-learn.
+        A label of None, or the number -1, marks an unlabeled text, as in scikit-learn.
         """
         if y is None:
             raise InputError("y is None, but MeinClassifier requires y to be passed: give labels.")

@@ -63,7 +63,7 @@ class Config(Settings):
     class_weight: Literal["balanced"] | None = None
     """balanced: rare classes weigh as much as common ones in the supervised loss."""
     removes_test_overlap: bool = True
-    """Whether unlabelled documents that are also in the test set are left out, as in the paper."""
+    """Whether unlabeled documents that are also in the test set are left out, as in the paper."""
     columns: ColumnsConfig = ColumnsConfig()
     """Names of columns in files."""
     words: WordsConfig = WordsConfig()
@@ -83,7 +83,7 @@ class Config(Settings):
     expert_training: SupervisedConfig = SupervisedConfig()
     """Stage 1: labels."""
     imitator_training: ImitationConfig = ImitationConfig()
-    """Stage 2: unlabelled text."""
+    """Stage 2: unlabeled text."""
     fine_tuning: FineTuningConfig = FineTuningConfig()
     """Stage 3: labels again."""
     runtime: RuntimeConfig = RuntimeConfig()

@@ -38,7 +38,7 @@ def save_pretrained(source: Model | Path, folder: Path) -> None:
 
     From a run folder the card takes its figures. Neither encoded documents nor predictions, the report or the
     paths of the data go along; words.txt and pieces.model hold single words of the training text, and a
-    lexicon pairs and triples of pieces that stand in two labelled documents or more.
+    lexicon pairs and triples of pieces that stand in two labeled documents or more.
     """
     if isinstance(source, Model):
         source.save(folder)

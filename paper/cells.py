@@ -40,7 +40,7 @@ OURS: dict[str, dict[str, Any]] = {
 """Rows that the paper does not have; transformers for --set expert.model=FOLDER."""
 
 TEACHERS = {name: name.removesuffix("-student") for name in OURS if name.endswith("-student")}
-"""Whose mixture, by our gates and with a lexicon, tells a student's expert about unlabelled text."""
+"""Whose mixture, by our gates and with a lexicon, tells a student's expert about unlabeled text."""
 
 CHOSEN: dict[str, Any] = {
     "pretraining.patience": None,
@@ -139,7 +139,7 @@ WINDOW_SETS = {
 """The paper's sets of windows, and those of its table of removals."""
 
 AMOUNTS = (5_000, 20_000, 50_000, 100_000, 150_000)
-"""Unlabelled documents in "more data, better performance"."""
+"""Unlabeled documents in "more data, better performance"."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ class Cell:
     seed: int
     windows: tuple[int, ...] = WINDOWS
     unlabeled: int | None = None
-    """So many unlabelled documents for the imitators; none: all there are."""
+    """So many unlabeled documents for the imitators; none: all there are."""
 
     @property
     def is_whole(self) -> bool:
@@ -241,7 +241,7 @@ MORE_DATA: dict[str, dict[int, float]] = {
     },
     "rcv1": {5_000: 7.814, 50_000: 7.559, 250_000: 7.536, 500_000: 7.524, 668_640: 7.495},
 }
-"""ADV-LM-LSTM + IMN by unlabelled documents, read off the drawing on the authors' poster (+-0.005)."""
+"""ADV-LM-LSTM + IMN by unlabeled documents, read off the drawing on the authors' poster (+-0.005)."""
 
 SPEED = {
     "lm-lstm": 41_914,

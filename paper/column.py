@@ -54,8 +54,8 @@ def branch(source: RunFolder, target: RunFolder, config: Config, corpus: Corpus,
     """Make `target` a run of its own settings that has what `source` has up to and with `shared`.
 
     text: vocabularies, encoded documents, and what a transformer started from; expert: also the expert and
-    its word on unlabelled text; imitators: also these, less their offset where the new settings do not
-    centre evidence.
+    its word on unlabeled text; imitators: also these, less their offset where the new settings do not
+    center evidence.
     """
     with target.held():
         share(source, target, config, corpus, shared)
@@ -223,7 +223,7 @@ def _refuse_other_files(folder: RunFolder, corpus: Corpus) -> None:
 
 
 def cells_that_fit(experiment: Experiment, cells: Sequence[Cell]) -> list[Cell]:
-    """The cells less those that want more unlabelled documents than their data set has; say which."""
+    """The cells less those that want more unlabeled documents than their data set has; say which."""
     fitting = [cell for cell in cells if cell.unlabeled is None]
     places: dict[str, list[Cell]] = {}
     for cell in cells:
@@ -238,7 +238,7 @@ def cells_that_fit(experiment: Experiment, cells: Sequence[Cell]) -> list[Cell]:
         if too_many:
             told = ", ".join(f"{amount:,}" for amount in too_many)
             experiment.reporter.say(
-                f"{place} has {most:,} unlabelled documents to learn from: {told} are left out."
+                f"{place} has {most:,} unlabeled documents to learn from: {told} are left out."
             )
     return fitting
 
@@ -322,7 +322,7 @@ def _trained(experiment: Experiment, cells: list[Cell]) -> Iterator[Trained]:
 
 
 def _teacher(experiment: Experiment, cell: Cell) -> Trained | None:
-    """The run that tells a student about unlabelled text, trained first if it is not there yet."""
+    """The run that tells a student about unlabeled text, trained first if it is not there yet."""
     if cell.expert not in TEACHERS:
         return None
     lesson = Cell(cell.dataset, TEACHERS[cell.expert], "imn-lexicon", cell.seed)

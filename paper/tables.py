@@ -55,7 +55,7 @@ Made by `mein reproduce --page` from the lines under `results/`; do not edit.
 
 **What differs from the paper** ([paper.md](paper.md), and why: [log.md](log.md))
 
-- Our gates are free and fitted on dev, and evidence is centred.
+- Our gates are free and fitted on dev, and evidence is centered.
 - Imitators start nearer zero and learn at a rate that falls to 0.
 - A lexicon is logistic regression on pieces, pairs and triples of them, learned from the labels, with a
   gate of its own. The gate is fitted on dev by a lexicon of train; on test the lexicon has learned dev's
@@ -63,7 +63,7 @@ Made by `mein reproduce --page` from the lines under `results/`; do not edit.
 
 **Data sets**
 
-- `imdb-150k` is IMDB with 100,000 more reviews in its file of unlabelled text.
+- `imdb-150k` is IMDB with 100,000 more reviews in its file of unlabeled text.
 - `imdb-400` is a copy of IMDB's folder, where ADV read the last 400 words; the paper's figures stand beside
   `imdb`.
 - `electronics` follows Elec's recipe but is not Elec, and `r52` stands in for RCV1: the paper has no
@@ -153,7 +153,7 @@ def _windows(dataset: str, lines: Sequence[Line]) -> str:
 
 
 def _more_data(dataset: str, lines: Sequence[Line]) -> str:
-    """The error by the amount of unlabelled text."""
+    """The error by the amount of unlabeled text."""
     experts = [e for e in experts_of(lines) if any(_select(lines, expert=e, unlabeled=n) for n in AMOUNTS)]
     if not experts:
         return ""
@@ -164,7 +164,7 @@ def _more_data(dataset: str, lines: Sequence[Line]) -> str:
             _shown(_select(lines, expert=e, variant="imn", unlabeled=amount), published) for e in experts
         ]
         rows.append([f"{amount:,}", *cells])
-    return "### More data\n\n" + _table(["unlabelled documents", *experts], rows)
+    return "### More data\n\n" + _table(["unlabeled documents", *experts], rows)
 
 
 def _provenance(lines: Sequence[Line]) -> str:
@@ -223,7 +223,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
 
 
-COLOURS = ("#4269d0", "#d1495b", "#2e8b57", "#8a5a00", "#6f4fb3", "#0f7b8a", "#b0417f")
+COLORS = ("#4269d0", "#d1495b", "#2e8b57", "#8a5a00", "#6f4fb3", "#0f7b8a", "#b0417f")
 WIDTH, HEIGHT, LEFT, BOTTOM = 560, 340, 52, 296
 STYLE = """<style>text{font:12px system-ui,sans-serif;fill:#555}.grid{stroke:#ddd}.axis{stroke:#888}
 path{fill:none;stroke-width:2}.paper{stroke-dasharray:5 4}@media(prefers-color-scheme:dark){
@@ -233,7 +233,7 @@ Curve = list[tuple[float, float]]  # x, error in %
 
 
 def more_data_figure(dataset: str, lines: Sequence[Line]) -> str | None:
-    """Error against unlabelled documents, on a log scale, beside the paper's curve; none without results."""
+    """Error against unlabeled documents, on a log scale, beside the paper's curve; none without results."""
     curves: dict[str, Curve] = {}
     for expert in experts_of(lines):
         found = [line for line in lines if line["expert"] == expert and line["unlabeled"] is not None]
@@ -245,7 +245,7 @@ def more_data_figure(dataset: str, lines: Sequence[Line]) -> str | None:
     ends = {curve[-1][0] for curve in curves.values() if curve}  # the paper's has more points than labels fit
     xs = sorted(ends | {x for name, curve in curves.items() if "paper" not in name for x, _ in curve})
     marks = [(math.log10(x), f"{x:,.0f}") for x in xs]
-    return _drawn(f"More data, better performance: {dataset}", "unlabelled documents", marks, logs)
+    return _drawn(f"More data, better performance: {dataset}", "unlabeled documents", marks, logs)
 
 
 def windows_figure(dataset: str, lines: Sequence[Line]) -> str | None:
@@ -291,7 +291,7 @@ def _drawn(title: str, x_name: str, marks: Sequence[tuple[float, str]], curves: 
     rules = []
     for number, (name, curve) in enumerate(curves.items()):
         css = f"c{number} paper" if name.endswith("paper") else f"c{number}"
-        rules.append(f".c{number}{{stroke:{COLOURS[number % len(COLOURS)]}}}")
+        rules.append(f".c{number}{{stroke:{COLORS[number % len(COLORS)]}}}")
         figure.path([(x(a), y(b)) for a, b in curve], css)
         figure.path([(LEFT, HEIGHT + 14 + 18 * number), (LEFT + 24, HEIGHT + 14 + 18 * number)], css)
         figure.text(LEFT + 32, HEIGHT + 18 + 18 * number, name)

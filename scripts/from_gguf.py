@@ -1,6 +1,6 @@
 """Make a folder of Hugging Face from a GGUF file of a decoder such as Llama: float32, for `expert.model`.
 
-Its quantised weights are brought to float32, and its tokenizer is written beside them.
+Its quantized weights are brought to float32, and its tokenizer is written beside them.
 Needs: pip install gguf accelerate
 
 usage: scripts/from_gguf.py SmolLM2-135M-Instruct.Q4_1.gguf models/smollm2
@@ -16,7 +16,7 @@ def convert(source: Path, target: Path) -> None:
     """Leave the model and the tokenizer of a GGUF file in a folder."""
     file = {"pretrained_model_name_or_path": source.parent, "gguf_file": source.name}
     read = AutoModelForCausalLM.from_pretrained(**file, dtype="float32")
-    del read.config.quantization_config  # else it counts as quantised, and is not saved
+    del read.config.quantization_config  # else it counts as quantized, and is not saved
     plain = AutoModelForCausalLM.from_config(read.config)
     plain.load_state_dict(read.state_dict())
     plain.save_pretrained(target)

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 IMAGES = Path(__file__).parent.parent / "docs/images"
-BOLD = ("The unlabelled", "The imitators", "mixture")  # lines that begin so
+BOLD = ("The unlabeled", "The imitators", "mixture")  # lines that begin so
 
 
 def report(run: Path) -> None:

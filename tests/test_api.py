@@ -137,7 +137,7 @@ def test_refuses_what_is_not_texts_when_predicting_too(fitted: MeinClassifier) -
         (["positive"] * 60, r"y holds the single class 'positive' \(60 documents\); add documents"),
         ([1] * 30 + [-1] * 30, "y holds the single class 1 beside -1, which marks texts without a label"),
         (np.array([1.0, -1.0] * 30), "y holds the single class 1.0 beside -1, which marks texts without"),
-        ([None] * 60, "y holds no labels; give it labelled documents."),
+        ([None] * 60, "y holds no labels; give it labeled documents."),
         ([0.5] * 30 + [1.0] * 30, "y has the label 0.5, a fractional number"),
         ([float("nan"), *LABELS[1:]], "y has no label; fill it in"),
         (pd.Series([pd.NA, *LABELS[1:]], dtype="string"), "y has no label; fill it in"),

@@ -41,7 +41,7 @@ FLOORS = [
     {"export", "imitate"},
     {"engines"},
     {"explain", "predict_parts"},
-    {"labeller"},
+    {"labeler"},
     {"predict"},
     {"bench"},
     {"report", "serve"},

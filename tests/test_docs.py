@@ -138,9 +138,9 @@ CHECKS: dict[Check, list[str]] = {
     ],
     unknown_commands: [
         "```sh\nmein trian --out runs/a\n```",
-        "```sh\nmake demo\n$ mein train \\\n  --labelled a.csv\n```",
+        "```sh\nmake demo\n$ mein train \\\n  --labeled a.csv\n```",
         "```sh\ntorchrun --nproc-per-node 2 -m mein trian --out runs/a\n```",
-        "```sh\ntorchrun \\\n    -m mein train --labelled a.csv\n```",
+        "```sh\ntorchrun \\\n    -m mein train --labeled a.csv\n```",
         "```sh\nfor seed in 0 1; do\n    mein data rotten --sed $seed\ndone\n```",
         "so:\n\n    mein trian --out runs/a\n",
         "say `mein --verison`",

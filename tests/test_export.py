@@ -12,7 +12,7 @@ from mein.hub.masked import TEMPORARY
 from mein.model.loading import load_variant, read_config
 from mein.runtime.run_folder import RunFolder
 from mein.runtime.tensors import load_tensors
-from tests import hub_models, tiny
+from tests.support import hub_models, tiny
 from tests.support.shell import mein, refuses
 
 TEXTS = ["the film was very good .", "a plot so dull and long !", "not great , not bad"]

@@ -1,4 +1,4 @@
-"""mein explain: the text in colours, the fragments in a table, a page, or JSON."""
+"""mein explain: the text in colors, the fragments in a table, a page, or JSON."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ from mein.explain.page import laid_out, scale, sum_of_parts
 from mein.model.loading import load_model
 from mein.runtime.files import write_atomically
 
-FAINTEST = 0.05  # of the strongest piece's contribution; below, a piece has no colour
+FAINTEST = 0.05  # of the strongest piece's contribution; below, a piece has no color
 COLORS = {True: (40, 170, 90), False: (215, 70, 60)}
 
 
@@ -68,7 +68,7 @@ def colored(explanation: Explanation) -> Text:
 
 
 def _style(share: float) -> str:
-    """A tint between white and the full colour, with black letters: readable on any terminal."""
+    """A tint between white and the full color, with black letters: readable on any terminal."""
     if abs(share) < FAINTEST:
         return ""
     red, green, blue = (round(255 - abs(share) * (255 - part)) for part in COLORS[share > 0])

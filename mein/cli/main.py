@@ -63,7 +63,7 @@ def demo(
 ) -> None:
     """Train on the embedded corpus: a minute or two on two cores.
 
-    300 labelled documents, 20,000 without labels, 2,000 to judge by; made from the seed.
+    300 labeled documents, 20,000 without labels, 2,000 to judge by; made from the seed.
     """
     from mein.cli.run_train import run_demo
 
@@ -107,13 +107,13 @@ app.command()(pretrain)
 @app.command()
 def evaluate(
     run: Run,
-    documents: Annotated[str, typer.Argument(metavar="FILE", help="Labelled documents.")],
+    documents: Annotated[str, typer.Argument(metavar="FILE", help="Labeled documents.")],
     text_column: TextColumn = None,
     label_column: LabelColumn = None,
     teacher: TeacherFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Judge a run, beside its controls, on labelled documents."""
+    """Judge a run, beside its controls, on labeled documents."""
     from mein.cli.run_use import evaluate_run
 
     evaluate_run(run, documents, (text_column, label_column), teacher, as_json)
@@ -173,7 +173,7 @@ def _say_how_to_go_on() -> None:
     if not ranks.is_first():
         return
     sys.stderr.write(
-        "\nStopped. The same command goes on from here; a training, or a file half labelled, with --resume.\n"
+        "\nStopped. The same command goes on from here; a training, or a file half labeled, with --resume.\n"
     )
 
 

@@ -6,15 +6,13 @@ from typing import Annotated
 
 import typer
 
-Labeled = Annotated[
-    str, typer.Option(metavar="FILE", help="Labelled documents: a file, folder, glob or URL.")
-]
+Labeled = Annotated[str, typer.Option(metavar="FILE", help="Labeled documents: a file, folder, glob or URL.")]
 Unlabeled = Annotated[str | None, typer.Option(metavar="FILE", help="Raw documents, without labels.")]
 Dev = Annotated[
-    str | None, typer.Option(metavar="FILE", help="Labelled documents to choose by; else some are split off.")
+    str | None, typer.Option(metavar="FILE", help="Labeled documents to choose by; else some are split off.")
 ]
 Test = Annotated[
-    str | None, typer.Option(metavar="FILE", help="Labelled documents to judge by, once, at the end.")
+    str | None, typer.Option(metavar="FILE", help="Labeled documents to judge by, once, at the end.")
 ]
 TextColumn = Annotated[
     str | None, typer.Option(metavar="NAME", help="The column with the text; else guessed.")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mein.cli.console import open_console
-from mein.cli.engine import HERE, Engine, encoding_on_ray, labelling_on_ray, opened, training_on_ray
+from mein.cli.engine import HERE, Engine, encoding_on_ray, labeling_on_ray, opened, training_on_ray
 from mein.cli.run_train import check_sources, train_and_show
 from mein.data.audit import replaced_columns
 from mein.data.columns import ColumnsConfig
@@ -84,9 +84,9 @@ def label_documents_of(at: str, by: Path, workers: int | None, sets_aside: bool,
     """Let a run's expert label a store, and say what comes next."""
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", str(KERNELS))
     run, reporter = FinishedRun.open(by), open_reporter()
-    elsewhere = labelling_on_ray(workers) if on_ray else None
+    elsewhere = labeling_on_ray(workers) if on_ray else None
     store = label(run, at, reporter, workers=workers, sets_aside=sets_aside, engine=elsewhere)
-    reporter.say(f"The {len(store):,} documents of {at} are labelled.")
+    reporter.say(f"The {len(store):,} documents of {at} are labeled.")
     reporter.say(f"Let imitators learn from them with `mein imitate {at} --like {by} --out FOLDER`.")
 
 
@@ -118,7 +118,7 @@ def imitate_store(
     engine: Engine = HERE,
     processes: int | None = None,
 ) -> None:
-    """Train imitators on a labelled store and a mixture on a run's labels, and show the table."""
+    """Train imitators on a labeled store and a mixture on a run's labels, and show the table."""
     run, store = FinishedRun.open(like), Store.open(at)
     config, corpus = settings_like(run, overrides), corpus_like(run, at, documents)
     check_sources(config, corpus)

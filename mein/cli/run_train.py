@@ -32,7 +32,7 @@ from mein.runtime.provenance import provenance
 from mein.runtime.ranks import is_first
 from mein.runtime.run_folder import RunFolder
 
-Paths = tuple[str, str | None, str | None, str | None]  # labelled, unlabelled, dev, test
+Paths = tuple[str, str | None, str | None, str | None]  # labeled, unlabeled, dev, test
 Learn = Callable[[Config, Corpus, Path, bool, Console], list[Row]]
 Settings = tuple[str | None, Path | None, dict[str, Any]]  # preset, config file, overrides
 

@@ -33,7 +33,7 @@ def evaluate_run(
     teacher_file: str | None,
     as_json: bool,
 ) -> None:
-    """Judge every system of a run on labelled documents."""
+    """Judge every system of a run on labeled documents."""
     teacher = teacher_of(path, teacher_file)
     model = load_model(path, teacher=teacher)
     config = model.config
@@ -65,7 +65,7 @@ def predict_documents(
             raise RunError(f"The run in {path} has no imitators: leave {option} out.")
     wanted = replace(wanted, text_column=_columns(model.config.columns, wanted.text_column, None).text)
     count = predict_file(model, documents, out, wanted, Terminal(console), resume=resume)
-    say(console, f"Labelled {count:,} documents in {out}.")
+    say(console, f"Labeled {count:,} documents in {out}.")
 
 
 def export_run(path: Path, out: Path) -> None:

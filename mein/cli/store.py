@@ -77,7 +77,7 @@ def imitate(
         Path, typer.Option(metavar="RUN", help="A finished run, whose expert and labels are used.")
     ],
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="The run folder to make.")],
-    labeled: Annotated[str | None, typer.Option(metavar="FILE", help=MOVED.format("labelled"))] = None,
+    labeled: Annotated[str | None, typer.Option(metavar="FILE", help=MOVED.format("labeled"))] = None,
     dev: Annotated[str | None, typer.Option(metavar="FILE", help=MOVED.format("dev"))] = None,
     test: Annotated[str | None, typer.Option(metavar="FILE", help=MOVED.format("test"))] = None,
     set_: Set = [],  # noqa: B006 - typer reads the default and never changes it
@@ -86,7 +86,7 @@ def imitate(
     address: Address = None,
     processes: Processes = None,
 ) -> None:
-    """Train a run whose imitators learn from a labelled store.
+    """Train a run whose imitators learn from a labeled store.
 
     mein imitate s3://raw/store --like runs/reviews --out runs/large
 

@@ -89,7 +89,7 @@ def pretrain(
     With --preset transformer or frozen, expert.model itself reads the text, as a masked language model: give
     `mein train` the folder that is left as its expert.model.
 
-    Give it the training documents, labelled and not, and neither dev nor test.
+    Give it the training documents, labeled and not, and neither dev nor test.
     """
     from mein.cli.pretrain import run_pretraining
     from mein.config import parse_overrides

@@ -50,7 +50,7 @@ def explain(
     top: Annotated[int, typer.Option(min=0, metavar="N", help="How many fragments to show.")] = 12,
     teacher: TeacherFile = None,
     html: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also write a page with the text in colours.")
+        Path | None, typer.Option(metavar="FILE", help="Also write a page with the text in colors.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

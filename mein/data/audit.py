@@ -71,7 +71,7 @@ def _first_columns(source: Source) -> list[str]:
     return next((names for names in tables if names), [])
 
 
-NAMES = {"labeled": "training", "unlabeled": "unlabelled", "dev": "dev", "test": "test"}
+NAMES = {"labeled": "training", "unlabeled": "unlabeled", "dev": "dev", "test": "test"}
 OVERLAPS = (
     ("labeled", "test"),
     ("labeled", "dev"),
@@ -87,7 +87,7 @@ class Part:
 
     source: str
     documents: int
-    class_counts: dict[str, int]  # empty for the unlabelled part
+    class_counts: dict[str, int]  # empty for the unlabeled part
     median_words: int
     words_95th: int  # 95 of 100 documents are no longer
     most_words: int
@@ -140,7 +140,7 @@ def audit(
     problems += _label_problems(parts)
     remarks += _remarks(parts, overlaps, missing)
     if unlabeled is None:
-        remarks.append("There is no unlabelled text, so training gives the plain expert.")
+        remarks.append("There is no unlabeled text, so training gives the plain expert.")
     return Audit(parts, overlaps, missing, problems, remarks)
 
 

@@ -1,4 +1,4 @@
-"""A corpus: where the labelled, unlabelled, dev and test documents of a run come from."""
+"""A corpus: where the labeled, unlabeled, dev and test documents of a run come from."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ CHUNK_DOCUMENTS = 1_000
 
 @dataclass(frozen=True)
 class Corpus:
-    """The parts of a corpus; the labelled one must be there."""
+    """The parts of a corpus; the labeled one must be there."""
 
     labeled: Source
     unlabeled: Source | None = None
@@ -24,7 +24,7 @@ class Corpus:
     names: dict[str, str] = field(default_factory=dict)
     """What to call each part in messages: its path, usually."""
     sample_weight: np.ndarray | None = None
-    """A weight for each labelled document."""
+    """A weight for each labeled document."""
     class_weight: Mapping[Label, float] | None = None
     """What each class weighs beside that, where something is learned; 1 where it has no entry."""
 
@@ -57,7 +57,7 @@ def source_of_lists(texts: Sequence[str], labels: Sequence[Label] | None = None)
 
 
 def read_all(source: Source) -> tuple[list[str], list[Label]]:
-    """All texts and labels of a labelled source, which is small."""
+    """All texts and labels of a labeled source, which is small."""
     texts: list[str] = []
     labels: list[Label] = []
     for chunk in source():

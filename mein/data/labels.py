@@ -54,7 +54,7 @@ class Labels:
     ) -> "Labels":
         """These classes, given the number of documents of each by its name."""
         if not counts:
-            raise InputError(f"{source} holds no labels; give it labelled documents.")
+            raise InputError(f"{source} holds no labels; give it labeled documents.")
         if len(counts) == 1:
             name, count = next(iter(counts.items()))
             raise InputError(
@@ -97,7 +97,7 @@ def plain_label(value: object, source: str) -> Label:
     if isinstance(value, np.generic):
         value = value.item()
     if is_missing(value):
-        raise InputError(f"{source} has no label; fill it in, or move the document to the unlabelled text.")
+        raise InputError(f"{source} has no label; fill it in, or move the document to the unlabeled text.")
     if isinstance(value, str | int):
         return value
     if isinstance(value, float) and value.is_integer():  # what pandas makes of integers beside a NaN
@@ -119,7 +119,7 @@ def is_missing(value: object) -> bool:
 
 
 def refuse_textless(documents: int, empty: int, source: str) -> None:
-    """Refuse labelled documents if all of them are empty."""
+    """Refuse labeled documents if all of them are empty."""
     if empty == documents:
         raise InputError(
             f"No document of {source} holds any text: name the column that does (--text-column), or add some."

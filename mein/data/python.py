@@ -127,7 +127,7 @@ def corpus_of_lists(
     columns: ColumnsConfig,
     folder: Path,
 ) -> Corpus:
-    """The labelled texts of weight above 0, and the others; a weight of 0 is as good as absence."""
+    """The labeled texts of weight above 0, and the others; a weight of 0 is as good as absence."""
     check_signs(labels)
     raw = [text for text, label in zip(texts, labels, strict=True) if is_unlabeled(label)]
     kept = [i for i, label in enumerate(labels) if weights.of_texts[i] > 0 and not is_unlabeled(label)]

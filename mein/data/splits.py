@@ -1,6 +1,6 @@
 """Dev split; equal texts; test overlap.
 
-How labelled documents part into training and dev, and how equal and empty texts are told.
+How labeled documents part into training and dev, and how equal and empty texts are told.
 
 Known texts, to be found again among many: most others are told from them by letters and symbols.
 """
@@ -93,7 +93,7 @@ def empty_texts(texts: Iterable[str]) -> int:
 
 
 def dev_size(labeled: int, fraction: float | None) -> int:
-    """How many of the labelled documents go to dev.
+    """How many of the labeled documents go to dev.
 
     >>> dev_size(300, None), dev_size(25_000, None), dev_size(1_000, 0.1)
     (75, 2500, 100)

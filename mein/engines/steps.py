@@ -2,7 +2,7 @@
 
 Encoding by tasks of Ray: this process reads the text and cuts it, they encode and write a shard each.
 
-Labelling by tasks of Ray: processes hold the tutor, on a GPU where there are any, and take shards.
+Labeling by tasks of Ray: processes hold the tutor, on a GPU where there are any, and take shards.
 """
 
 import os

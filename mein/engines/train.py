@@ -158,7 +158,7 @@ def _train_expert(config: Config, corpus: Corpus, folder: RunFolder, reporter: R
 def _label(run: Run, reporter: Reporter) -> None:
     """The tutor's word on what stage 2 reads, which then finds it there."""
     expert, classes = learned_expert(run), run.labeled.labels.classes
-    with run.folder.timed("labelling"):
+    with run.folder.timed("labeling"):
         tutor, by = learned_tutor(run, expert)
         also = ("train",) if run.config.imitator_training.reads_labeled else ()
         for part in (*UNLABELED_PARTS, *also):

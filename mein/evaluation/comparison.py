@@ -22,9 +22,9 @@ MIXTURE = "mixture"
 
 SIGNIFICANT = 0.05
 CONTROLS = {EXPERT: "", CLOSED_GATES: ": the same fine-tuning without the imitators"}
-"""What the mixture must beat before the unlabelled text gets the credit, and what it is."""
+"""What the mixture must beat before the unlabeled text gets the credit, and what it is."""
 
-UNLABELED_TEXT = "unlabelled text"
+UNLABELED_TEXT = "unlabeled text"
 IMITATORS = "imitators"
 
 
@@ -66,7 +66,7 @@ def compare(
 
 
 def headline(rows: Sequence[Row], *, credited: str = UNLABELED_TEXT, is_student: bool = False) -> str:
-    """One sentence: did the unlabelled text help, not help measurably, or hurt?
+    """One sentence: did the unlabeled text help, not help measurably, or hurt?
 
     The mixture must beat the expert, or nothing was gained, and closed gates, or the gain came from
     fine-tuning. It helped where it beats both with p < 0.05 (as both must hold, two tests at 5 %
@@ -168,7 +168,7 @@ def _beside_teacher(rows: Sequence[Row], teacher: Row | None) -> str:
 def _without_comparison(rows: Sequence[Row]) -> str:
     row = rows[-1]
     error = percent(row.scores.error, row.scores.documents)
-    return f"Nothing tells whether unlabelled text helps here: {row.name} alone, {error} % error."
+    return f"Nothing tells whether unlabeled text helps here: {row.name} alone, {error} % error."
 
 
 def percent(value: float, documents: int) -> str:

@@ -2,7 +2,7 @@
 
 Whether a confidence can be believed: temperature, reliability, risk against coverage.
 
-Scores of a classifier on labelled documents: error, macro F1, log-loss, calibration error.
+Scores of a classifier on labeled documents: error, macro F1, log-loss, calibration error.
 """
 
 import math
@@ -53,7 +53,7 @@ def fit_temperature(
 ) -> float:
     """The temperature T under which the labels of a dev set are most probable.
 
-    Minimises  mean_n -log softmax(z_n / T)[y_n]  +  (log T - log usual)^2 / 2n  over T in [0.05, 1000].
+    Minimizes  mean_n -log softmax(z_n / T)[y_n]  +  (log T - log usual)^2 / 2n  over T in [0.05, 1000].
     The second term is a normal prior on log T, whose weight does not grow with n: on a dev set of any
     size it is lost in the noise. But where every dev document is right, the likelihood alone would push
     T to the lower bound and make the classifier certain of everything; there the prior holds T near the

@@ -71,10 +71,10 @@ def wilson_interval(error: float, documents: int) -> tuple[float, float]:
     """The 95 % interval of Wilson for an error rate, in % like the rate itself."""
     share, z_squared = error / 100, Z_95**2
     width = 1 + z_squared / documents
-    centre = (share + z_squared / (2 * documents)) / width
+    center = (share + z_squared / (2 * documents)) / width
     variance = share * (1 - share) / documents + z_squared / (4 * documents**2)
     half = Z_95 * math.sqrt(variance) / width
-    return 100 * max(0.0, centre - half), 100 * min(1.0, centre + half)
+    return 100 * max(0.0, center - half), 100 * min(1.0, center + half)
 
 
 def mean_and_spread(values: Sequence[float]) -> tuple[float, float]:

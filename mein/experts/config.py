@@ -19,7 +19,7 @@ class ExpertConfig(Settings):
     transformer: fine-tuned, of Hugging Face; frozen: a linear layer over an
     encoder of Hugging Face; teacher: somebody else's probabilities."""
     training: Literal["plain", "adv", "vat", "ivat"] = "plain"
-    """plain; adv: adversarial; vat: virtual adversarial, uses unlabelled text; ivat: the same towards
+    """plain; adv: adversarial; vat: virtual adversarial, uses unlabeled text; ivat: the same towards
     nearby words."""
     model: str | None = None
     """The transformer or encoder: a folder or a name on the hub. The teacher: files with its words on
@@ -33,9 +33,9 @@ class ExpertConfig(Settings):
     """Folder of a language model made by `mein pretrain` or by another run; none trains one first."""
     student_of: str | None = None
     """Folder of a finished run with the same labels: in stage 1 the expert also learns what that run says of
-    unlabelled text."""
+    unlabeled text."""
     student_documents: int = Field(default=100_000, ge=1)
-    """Of so many unlabelled documents at most, drawn at random."""
+    """Of so many unlabeled documents at most, drawn at random."""
     student_epochs: int = Field(default=5, ge=0)
     """Passes over the labels and these documents, instead of expert_training.epochs."""
     embedding_dim: int = Field(default=256, ge=1)
@@ -81,7 +81,7 @@ class ExpertConfig(Settings):
 
     @property
     def is_normalized(self) -> bool:
-        """Whether its embeddings are normalised."""
+        """Whether its embeddings are normalized."""
         if self.normalizes_embeddings is not None:
             return self.normalizes_embeddings
         return self.has_language_model or self.training != "plain"

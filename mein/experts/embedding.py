@@ -1,4 +1,4 @@
-"""Embeddings of words, normalised by how often each word occurs, and dropped out."""
+"""Embeddings of words, normalized by how often each word occurs, and dropped out."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -98,7 +98,7 @@ class LanguageModel(nn.Module):
         super().__init__()
         D, H = embedding_dim, hidden_dim
         self.embedding = WordEmbedding(vocabulary_size, D, frequencies)
-        if frequencies is not None:  # normalised: the LSTM sees the same, whatever the scale
+        if frequencies is not None:  # normalized: the LSTM sees the same, whatever the scale
             with torch.no_grad():
                 self.embedding.weight.mul_(EMBEDDING_DEVIATION)
         shape = (2, 2, True) if is_bidirectional else (1, 1, False)

@@ -11,8 +11,8 @@ from torch.nn import functional
 from mein.runtime.settings import Settings
 
 LogitsOf = Callable[[Tensor], Tensor]  # logits (B, Y) of embeddings (B, T, D)
-FIFTIETH = 50.0  # 240 normalised words of 256 numbers have a norm of 248, and Miyato pushed by 5
-NEIGHBOR_ROWS = 1_024  # words whose neighbours are sought at once
+FIFTIETH = 50.0  # 240 normalized words of 256 numbers have a norm of 248, and Miyato pushed by 5
+NEIGHBOR_ROWS = 1_024  # words whose neighbors are sought at once
 
 
 class PerturbationConfig(Settings):
@@ -61,7 +61,7 @@ def virtual_push(
 def word_push(
     logits_of: LogitsOf, embedded: Tensor, logits: Tensor, directions: Tensor, epsilon: float
 ) -> Tensor:
-    """iVAT's r (B, T, D): sum_k (g . d_k) d_k for each word's directions d_k (B, T, K, D) to its neighbours.
+    """iVAT's r (B, T, D): sum_k (g . d_k) d_k for each word's directions d_k (B, T, K, D) to its neighbors.
 
     g is the gradient of the divergence where every word has gone a step of norm 1 along all its directions
     alike, so g . d_k is that of d_k's coefficient. Where it is too small for the precision, the step remains.
@@ -92,7 +92,7 @@ def divergence(logits: Tensor, others: Tensor) -> Tensor:
 
 
 def word_directions(table: Tensor, words: Tensor, neighbors: Tensor) -> Tensor:
-    """Unit vectors (B, T, K, D) from each word (B, T) to its neighbours (V, K) in the table (V, D)."""
+    """Unit vectors (B, T, K, D) from each word (B, T) to its neighbors (V, K) in the table (V, D)."""
     towards = table[neighbors[words]] - table[words][:, :, None]
     return _unit(towards) * (words != 0)[..., None, None]
 
@@ -101,7 +101,7 @@ def word_directions(table: Tensor, words: Tensor, neighbors: Tensor) -> Tensor:
 def nearest_words(table: Tensor, candidates: Tensor, count: int) -> Tensor:
     """The nearest candidates (V, K) to every word of the table (V, D) by cosine, itself left out.
 
-    K is `count`, or what there is. Padding, word 0, is nobody's neighbour.
+    K is `count`, or what there is. Padding, word 0, is nobody's neighbor.
     """
     unit = _unit(table)
     candidates = candidates[candidates != 0]

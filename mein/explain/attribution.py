@@ -33,7 +33,7 @@ def fragment_shares(a: np.ndarray, b: np.ndarray, weights: np.ndarray, parts: np
     With A = mean_j a_j and B = mean_j b_j, an imitator moves the log-odds by its weight times
     log A - log B = sum_j (a_j - b_j) / (J L(A, B)), where L is the logarithmic mean
     (A - B) / (log A - log B). So a fragment's share is proportional to how far it leans, a_j - b_j: what
-    alpha would lose without it, to the first order, at the scale that makes the sum exact. What centring
+    alpha would lose without it, to the first order, at the scale that makes the sum exact. What centering
     takes out of alpha is spread over all fragments alike: one counts for how much more it says than an
     average text does.
     """

@@ -41,7 +41,7 @@ def laid_out(explanation: Explanation) -> Iterator[tuple[str, Piece | None]]:
 
 
 def scale(explanation: Explanation, value: Value) -> float:
-    """The strongest value of a piece, by which the others are coloured; never 0."""
+    """The strongest value of a piece, by which the others are colored; never 0."""
     return max((abs(value(piece)) for piece in explanation.pieces), default=0.0) or 1.0
 
 
@@ -75,7 +75,7 @@ def _map(explanation: Explanation, name: str, title: str, value: Value) -> str:
         for text, piece in laid_out(explanation)
     )
     heading = f'<h2 id="{name}">{escape(title)}</h2>'
-    return f'<section aria-labelledby="{name}">{heading}<p class="map">{spans}</p></section>'
+    return f'<section aria-labeledby="{name}">{heading}<p class="map">{spans}</p></section>'
 
 
 def _span(text: str, value: float, strongest: float) -> str:

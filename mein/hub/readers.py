@@ -143,7 +143,7 @@ class FrozenFeatures:
     """Texts -> rows of F features (float32): x / |x|, x the mean of a text's states, its first or its last.
 
     Texts of like length share a batch. On a GPU states are computed in bfloat16, elsewhere in
-    float32, where a text's features do not depend on its neighbours.
+    float32, where a text's features do not depend on its neighbors.
     """
 
     is_slow = True

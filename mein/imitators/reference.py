@@ -47,7 +47,7 @@ class Imitators(nn.Module):
         self.outputs = nn.ModuleList(nn.Linear(N, classes) for _ in self.windows)
         self.offset: Tensor
         self.register_buffer("offset", torch.zeros(len(self.windows), classes))
-        """The mean alpha over unlabelled text, where the mixture is to see alpha relative to it."""
+        """The mean alpha over unlabeled text, where the mixture is to see alpha relative to it."""
         self._initialize()
 
     @torch.no_grad()

@@ -86,7 +86,7 @@ def read_stream(
     is_present[0] = True
     ids = is_present.nonzero()[:, 0]
     if not pieces.is_cuda:
-        # Frequent pieces often have neighbouring ids: dealt out, each thread gets its share of them.
+        # Frequent pieces often have neighboring ids: dealt out, each thread gets its share of them.
         hand = torch.arange(len(ids) - 1) % HANDS
         ids[1:] = ids[1:][hand.argsort(stable=True)]
     rank = torch.zeros(vocabulary_size, dtype=torch.int32, device=device)

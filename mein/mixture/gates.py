@@ -15,7 +15,7 @@ LARGEST_LOG_TAU = 5.0  # and the least is 0: an expert that errs nowhere on dev 
 def fit_gates(
     logits: np.ndarray, alpha: np.ndarray, labels: np.ndarray, weights: np.ndarray | None = None
 ) -> tuple[np.ndarray, float]:
-    """Gates g = tau w (I,) that minimise the log-loss of softmax(z / tau + sum_i w_i alpha_i), and tau.
+    """Gates g = tau w (I,) that minimize the log-loss of softmax(z / tau + sum_i w_i alpha_i), and tau.
 
     logits (n, Y), alpha (I, n, Y), labels (n,), weights of documents (n,), or none for 1 each. tau makes
     up for an over-confident expert; dividing all of z + sum_i g_i alpha_i by it moves no decision, and
@@ -42,11 +42,11 @@ def fit_gates(
 
 
 def _loudness(alpha: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """How far each voice tells documents apart (I,): the deviation of alpha (I, n, Y), centred over Y."""
+    """How far each voice tells documents apart (I,): the deviation of alpha (I, n, Y), centered over Y."""
     share = counts / counts.sum()
-    centred = alpha - alpha.mean(axis=2, keepdims=True, dtype=np.float64)
-    centred -= np.einsum("n,iny->iy", share, centred)[:, None]
-    found: np.ndarray = np.sqrt(np.einsum("n,iny->i", share, centred**2) / alpha.shape[2])
+    centered = alpha - alpha.mean(axis=2, keepdims=True, dtype=np.float64)
+    centered -= np.einsum("n,iny->iy", share, centered)[:, None]
+    found: np.ndarray = np.sqrt(np.einsum("n,iny->i", share, centered**2) / alpha.shape[2])
     return found.clip(min=FAINTEST)
 
 

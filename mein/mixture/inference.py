@@ -151,7 +151,7 @@ class Evidence:
         found = []
         for _, batch, log_probs in self.window_log_probs(pieces):
             averaged = average_windows(log_probs, batch.document, batch.lengths)
-            has_pieces = (batch.lengths > 0)[None, :, None]  # without pieces there is nothing to centre
+            has_pieces = (batch.lengths > 0)[None, :, None]  # without pieces there is nothing to center
             found.append(averaged - self.imitators.offset[:, None] * has_pieces)
         alpha: np.ndarray = torch.cat(found, dim=1).float().cpu().numpy()
         return alpha

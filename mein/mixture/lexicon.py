@@ -1,4 +1,4 @@
-"""A lexicon: what pieces, pairs and triples of them say of the labels, learned from labelled documents alone.
+"""A lexicon: what pieces, pairs and triples of them say of the labels, learned from labeled documents alone.
 
 The paper has none. Imitators know no more than the expert told them; words know what an expert of few
 labels has not learned yet. It is logistic regression on which entries a document has, each weighed by
@@ -23,7 +23,7 @@ from mein.text.ragged import Ragged
 LEXICON = "lexicon.safetensors"  # in a run folder: what predicts, learned from train and dev
 LEXICON_OF_TRAIN = "lexicon-of-train.safetensors"  # the one that may be asked about dev
 SPEAKS_IN = ("mixture", "closed", "random")  # also in the controls: no imitator taught it
-INVERSE_REGULARISATION = 30.0  # the baseline's
+INVERSE_REGULARIZATION = 30.0  # the baseline's
 LONGEST = 3  # pieces of an entry
 LARGEST_OF_TRIPLES = 2_000_000  # vocabulary whose triples have codes of 63 bits
 LEAST_DOCUMENTS = 2  # that hold an entry
@@ -106,7 +106,7 @@ def learn_lexicon(
     weights, bias = np.zeros((len(chosen), classes), np.float32), np.zeros(classes, np.float32)
     present = np.unique(labels)
     if len(chosen) and len(present) > 1:
-        model = LogisticRegression(C=INVERSE_REGULARISATION, max_iter=1000)
+        model = LogisticRegression(C=INVERSE_REGULARIZATION, max_iter=1000)
         model.fit(weighed(holds, telling), labels, sample_weight=sample_weight)
         is_pair = len(present) == 2  # of which scikit-learn has the second's alone
         weights[:, present[1:] if is_pair else present] = model.coef_.T
@@ -126,7 +126,7 @@ def _few_enough(lengths: np.ndarray) -> np.ndarray:
 
 
 def codes_of(pieces: Ragged, vocabulary_size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows and codes of all pieces p, then of all pairs (p, q) of neighbours, then of triples.
+    """Rows and codes of all pieces p, then of all pairs (p, q) of neighbors, then of triples.
 
     A code is p, (p + 1) V + q, and for a triple that of its pair in the place of p. Vocabularies too
     large for it have no triples.

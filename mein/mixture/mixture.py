@@ -17,7 +17,7 @@ class MixtureConfig(Settings):
     gates: Literal["free", "sigmoid"] = "free"
     """free: any number, fitted on dev before the tuning; sigmoid: within (0, 1), as in the paper."""
     centers_evidence: bool = True
-    """Whether alpha counts relative to its mean over unlabelled text, which takes out the expert's and
+    """Whether alpha counts relative to its mean over unlabeled text, which takes out the expert's and
     the imitators' common leaning to one label; it is a class bias, so the form of z' stays."""
     has_lexicon: bool = False
     """Whether a lexicon, what pieces, pairs and triples of them say of the labels, has a gate too, if

@@ -63,12 +63,12 @@ def build_language_model(config: Config, words: Words) -> LanguageModel:
 
 
 def word_frequencies(config: Config, words: Words) -> torch.Tensor | None:
-    """How often each word occurs (V,), where embeddings are normalised by it."""
+    """How often each word occurs (V,), where embeddings are normalized by it."""
     return torch.from_numpy(words.counts.astype(np.float32)) if config.expert.is_normalized else None
 
 
 def build_imitators(config: Config, pieces: int, classes: int, is_taught: bool) -> Imitators:
-    """The imitators of a run; none where there was no unlabelled text to teach them."""
+    """The imitators of a run; none where there was no unlabeled text to teach them."""
     settings = config.imitators if is_taught else config.imitators.model_copy(update={"windows": ()})
     return Imitators(settings, pieces, classes)
 

@@ -1,1 +1,1 @@
-"""Files in, labelled files out."""
+"""Files in, labeled files out."""

@@ -32,7 +32,7 @@ FRAGMENTS = pa.list_(
 )
 
 
-class Labeller:
+class Labeler:
     """What `model.log_probs` says, or without the expert `model.imitator_log_probs`, and who moved it."""
 
     def __init__(self, model: Model, *, imitators_only: bool = False, fragments: int = 0) -> None:
@@ -91,7 +91,7 @@ def _plain(fragment: Fragment, label: int) -> dict[str, Any]:
     }
 
 
-# A chunk is labelled at once and is what a kill can cost. It is larger than a reader's batch, so that
+# A chunk is labeled at once and is what a kill can cost. It is larger than a reader's batch, so that
 # documents of like length are many.
 CHUNK_ROWS, SLOW_CHUNK_ROWS = 16_384, 1_000  # the latter where the expert is, or reads, an encoder
 CHUNK_BYTES = 8 << 20
@@ -147,12 +147,12 @@ def predict_file(
     """Label every document of `source` into `target`, keeping its other columns; how many there were.
 
     Where the source has a column `label`, the new one is `predicted_label`; so with the others. With
-    `resume`, what was labelled before a kill is taken from OUT.parts, and the output is the same, byte for
+    `resume`, what was labeled before a kill is taken from OUT.parts, and the output is the same, byte for
     byte, as one that was never interrupted (on a CPU with the same number of threads).
     """
     documents = 0
     columns: Columns | None = None
-    label = Labeller(model, imitators_only=wanted.imitators_only, fragments=wanted.fragments)
+    label = Labeler(model, imitators_only=wanted.imitators_only, fragments=wanted.fragments)
     reporter = Silence() if reporter is None else reporter
     with (
         open_parts(target, _identity(model, source, wanted), resume) as parts,
@@ -173,7 +173,7 @@ def predict_file(
 
 
 def _rows(model: Model, wanted: Wanted) -> int:
-    """How many documents are labelled at a time: what a kill may lose."""
+    """How many documents are labeled at a time: what a kill may lose."""
     is_slow = model.config.expert.has_encoder and not wanted.imitators_only
     return SLOW_CHUNK_ROWS if is_slow else CHUNK_ROWS
 

@@ -1,4 +1,4 @@
-"""What was labelled before a kill: predictions in parts beside the output, each whole or not there.
+"""What was labeled before a kill: predictions in parts beside the output, each whole or not there.
 
 OUT.parts/
 ├── manifest.json   whose parts these are: source, model, what was asked
@@ -34,7 +34,7 @@ MANIFEST = "manifest.json"
 
 @contextmanager
 def open_parts(target: Path, identity: dict[str, Any], resume: bool) -> Iterator["Parts"]:
-    """The parts of a labelling into `target`; at a clean exit they are removed.
+    """The parts of a labeling into `target`; at a clean exit they are removed.
 
     They also go where no restart could use them: none is whole, or the source itself is at fault. Where
     the output's format is at fault, another format can use them.
@@ -51,7 +51,7 @@ def open_parts(target: Path, identity: dict[str, Any], resume: bool) -> Iterator
             yield parts
         except UnfitError as problem:
             raise InputError(
-                f"{str(problem).removesuffix('.')} (what is labelled is kept: name {parts.folder.path} after "
+                f"{str(problem).removesuffix('.')} (what is labeled is kept: name {parts.folder.path} after "
                 "the new --out, NEW.parts, and add --resume)."
             ) from problem
         except BaseException as problem:
@@ -71,18 +71,18 @@ class Parts:
         self.folder = RunFolder(target.with_name(f"{target.name}.parts"))
 
     def claim(self, identity: dict[str, Any], resume: bool) -> None:
-        """Make the folder this labelling's, keeping what is there where it is this very one's."""
+        """Make the folder this labeling's, keeping what is there where it is this very one's."""
         found = self._found()
         is_same = found is not None and found == json.loads(json.dumps(identity))
         if is_same and self.done() and not resume:
             raise RunError(
-                f"{self.folder.path} holds {self.done()} parts of this very labelling, which was stopped: "
+                f"{self.folder.path} holds {self.done()} parts of this very labeling, which was stopped: "
                 "go on with --resume, or delete the folder to start anew."
             )
         if found is not None and not is_same and resume and self.done():
             name = next(key for key in {**found, **identity} if found.get(key) != identity.get(key))
             raise RunError(
-                f"{self.folder.path} was left by another labelling ({name} differs): start with what it was "
+                f"{self.folder.path} was left by another labeling ({name} differs): start with what it was "
                 "started with, or leave --resume out to start anew."
             )
         self._clear(keeps_parts=is_same)

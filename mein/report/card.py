@@ -38,7 +38,7 @@ def card(run: Finished) -> str:
         windows=run.windows,
         has_lexicon=run.lexicon_gate is not None,
         is_tutored=run.is_tutored,
-        labelled=counts.get("train", 0),
+        labeled=counts.get("train", 0),
         dev=counts.get("dev", 0),
         raw=counts.get("unlabeled", 0) + counts.get("held_out", 0),
         part=run.part,

@@ -1,6 +1,6 @@
 """Pictures; figures as people read them.
 
-Drawing: scales, ticks, and a figure whose marks take their colours from the page's style sheet.
+Drawing: scales, ticks, and a figure whose marks take their colors from the page's style sheet.
 
 Figures as people read them.
 
@@ -108,7 +108,7 @@ class Figure:
         """The picture as it stands in the page."""
         return Markup(
             '<svg viewBox="0 0 {w} {h}" width="{w}" height="{h}" role="img" '
-            'aria-labelledby="{key}-t {key}-d">'
+            'aria-labeledby="{key}-t {key}-d">'
             '<title id="{key}-t">{title}</title><desc id="{key}-d">{description}</desc>{marks}</svg>'
         ).format(
             w=self.width,
@@ -197,7 +197,7 @@ CSS = {MIXTURE: "mixture", EXPERT: "expert", TFIDF: "tfidf"}
 
 
 def css_of(system: str) -> str:
-    """The class that gives a system its colour."""
+    """The class that gives a system its color."""
     return CSS.get(system, "other")
 
 

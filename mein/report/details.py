@@ -16,10 +16,10 @@ from mein.evaluation.comparison import EXPERT, MIXTURE, percent
 from mein.report.charts import CHARACTER, WIDTH, Figure, Series, counted, lines, shortened, signed
 from mein.report.record import Finished
 
-STAGES = {  # as they are recorded: the heading and the colour
+STAGES = {  # as they are recorded: the heading and the color
     "language_model": ("Before: the language model reads all training text", "other"),
     "expert": ("Stage 1: the expert learns from the labels", "expert"),
-    "imitators": ("Stage 2: the imitators learn from the unlabelled text", "mixture"),
+    "imitators": ("Stage 2: the imitators learn from the unlabeled text", "mixture"),
     MIXTURE: ("Stage 3: the mixture is tuned on the labels", "mixture"),
     "closed": ("Control: closed gates", "other"),
     "random": ("Control: random vectors", "other"),
@@ -76,7 +76,7 @@ def confusion(labels: np.ndarray, predicted: np.ndarray, classes: int) -> np.nda
 
 
 def matrix(key: str, counts: np.ndarray, classes: list[str], system: str, css: str) -> Markup:
-    """The confusion matrix as a picture: a cell's colour is its share of the true class."""
+    """The confusion matrix as a picture: a cell's color is its share of the true class."""
     Y = len(classes)
     longest = 13 if Y <= 6 else 9
     names = [shortened(name, longest) for name in classes]

@@ -77,7 +77,7 @@ def _row(run: Finished, name: str, best: Finished | None) -> dict[str, Any]:
         "gain": "" if gain is None else signed(-gain.difference, 1),
         "p_expert": "" if expert is None else p_value(expert.p_value),
         "p_best": p_value(p),
-        "labelled": f"{counts.get('train', 0) + counts.get('dev', 0):,}",
+        "labeled": f"{counts.get('train', 0) + counts.get('dev', 0):,}",
         "raw": f"{counts.get('unlabeled', 0) + counts.get('held_out', 0):,}",
         "judged": f"{row.scores.documents:,} {run.part}",
         "time": seconds(sum(line["seconds"] for line in run.stage("steps"))),

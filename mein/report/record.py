@@ -112,7 +112,7 @@ class Finished:
 
     @property
     def windows(self) -> list[int]:
-        """c_i of each imitator; none where there was no unlabelled text."""
+        """c_i of each imitator; none where there was no unlabeled text."""
         return self.config["imitators"]["windows"] if self.gates else []
 
     @property

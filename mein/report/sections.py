@@ -34,9 +34,9 @@ from mein.report.record import Finished
 from mein.run.prepare import remarks
 
 VERDICTS = {  # how the sentence of the verdict begins, and what that means in a word
-    "The unlabelled text helped": ("helped", "The raw text helped"),
-    "The unlabelled text hurt": ("hurt", "The raw text hurt"),
-    "The unlabelled text did not": ("unclear", "No measurable help from the raw text"),
+    "The unlabeled text helped": ("helped", "The raw text helped"),
+    "The unlabeled text hurt": ("hurt", "The raw text hurt"),
+    "The unlabeled text did not": ("unclear", "No measurable help from the raw text"),
     "The imitators helped": ("helped", "The imitators helped"),
     "The imitators hurt": ("hurt", "The imitators hurt"),
     "The imitators did not": ("unclear", "No measurable help from the imitators"),
@@ -144,7 +144,7 @@ def cautions(run: Finished) -> list[str]:
     if best.scores.documents < 300:
         found.append(f"{counted(best.scores.documents, 'document')} can show large differences only.")
     if run.counts.get("train_in_test", 0) + run.counts.get("dev_in_test", 0) > 0:
-        found.append("Some labelled documents are also in the test set: its error looks too good.")
+        found.append("Some labeled documents are also in the test set: its error looks too good.")
     return found
 
 
@@ -186,8 +186,8 @@ def trained(run: Finished) -> dict[str, Any]:
     counts, config = run.counts, run.config
     judged = next(iter(run.rows.values())).scores.documents
     parts = [
-        ("labelled, to learn from", counts.get("train", 0), run.data.get("labeled")),
-        ("labelled, to choose by (dev)", counts.get("dev", 0), run.data.get("dev")),
+        ("labeled, to learn from", counts.get("train", 0), run.data.get("labeled")),
+        ("labeled, to choose by (dev)", counts.get("dev", 0), run.data.get("dev")),
         (
             "raw, without labels",
             sum(counts.get(p, 0) for p in ("unlabeled", "held_out")),
@@ -340,13 +340,13 @@ def _rate(run: Finished, step: str, taken: float) -> str:
     training = run.config["imitator_training"]
     also = train if training.get("reads_labeled") else 0
     drawn = min(raw, training.get("documents") or raw) + also
-    documents = {"labelling": raw + held_out + also, "judging": judged, "imitators": drawn * passes}
+    documents = {"labeling": raw + held_out + also, "judging": judged, "imitators": drawn * passes}
     expert = run.config["expert"]
     heard = min(raw + held_out, expert["student_documents"]) if expert.get("student_of") else 0
     documents |= {"lessons": heard, "expert": (train + heard) * passes}
     documents["language_model"] = (train + raw) * passes
     count = documents.get(step, train * passes)
-    spent = taken if step in ("labelling", "judging", "lessons") else inside
+    spent = taken if step in ("labeling", "judging", "lessons") else inside
     return f"{number(count / spent)} documents/s" if count and spent else ""
 
 

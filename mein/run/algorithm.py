@@ -140,7 +140,7 @@ def learned_expert(run: Run) -> Expert:
 
 
 def learned_imitators(run: Run, expert: Expert) -> Imitators:
-    """Phi, from imitators.safetensors or from what the expert says of the unlabelled text."""
+    """Phi, from imitators.safetensors or from what the expert says of the unlabeled text."""
     with drawing(run, "imitators"):
         pieces = run.encoder.pieces.size
         imitators = build_imitators(run.config, pieces, run.classes, run.is_taught).to(run.device)
@@ -149,7 +149,7 @@ def learned_imitators(run: Run, expert: Expert) -> Imitators:
         if run.is_taught:
             _teach(run, expert, imitators)
         else:
-            run.runtime.reporter.say("There is no unlabelled text: this is the plain expert.")
+            run.runtime.reporter.say("There is no unlabeled text: this is the plain expert.")
         together = evidence(run, imitators, "imitators", "dev").sum(0)
         save_tensors(path, imitators.state_dict(), facts(run, together))
     return _settled(run, imitators, "imitators")
@@ -157,14 +157,14 @@ def learned_imitators(run: Run, expert: Expert) -> Imitators:
 
 def _teach(run: Run, expert: Expert, imitators: Imitators) -> None:
     settings, labeled = run.config.imitator_training, None
-    with run.folder.timed("labelling"):
+    with run.folder.timed("labeling"):
         tutor, by = learned_tutor(run, expert)
         classes = run.labeled.labels.classes
         unlabeled, held_out = (run.store_to_label(part, by) for part in UNLABELED_PARTS)
-        who = "another teacher says" if unlabeled.labelled_by - {by} else str(tutor)
+        who = "another teacher says" if unlabeled.labeled_by - {by} else str(tutor)
         run.runtime.reporter.say(f"Stage 2: the imitators learn what {who}")
         label_documents(tutor, [unlabeled, held_out], classes, by, run.runtime.reporter)
-        if settings.reads_labeled and unlabeled.labelled_by == {by}:  # another teacher has no word on it
+        if settings.reads_labeled and unlabeled.labeled_by == {by}:  # another teacher has no word on it
             labeled = run.store_to_label("train", by)
             label_documents(tutor, [labeled], classes, by, run.runtime.reporter)
     with run.folder.timed("imitators"):

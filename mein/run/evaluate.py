@@ -1,4 +1,4 @@
-"""How a run's classifier, and everything it is compared with, does on labelled documents."""
+"""How a run's classifier, and everything it is compared with, does on labeled documents."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,8 +1,8 @@
 """Before line 1: labels, split, vocabularies, encoded parts.
 
-The labelled documents of a run: read once, split into train and dev, weighed.
+The labeled documents of a run: read once, split into train and dev, weighed.
 
-The unlabelled documents of a run as streams that can be read again, here or in another process.
+The unlabeled documents of a run as streams that can be read again, here or in another process.
 
 Before Algorithm 1: from documents to vocabularies and encoded parts in the run folder.
 """
@@ -35,7 +35,7 @@ from mein.text.encoder import Encoder, Reader, learn_vocabularies
 
 @dataclass(frozen=True)
 class LabeledTexts:
-    """The labelled documents of a run, split, with label ids and weights; those of train have the mean 1."""
+    """The labeled documents of a run, split, with label ids and weights; those of train have the mean 1."""
 
     labels: Labels
     train_texts: list[str]
@@ -70,7 +70,7 @@ class LabeledTexts:
 
 def read_labeled(config: Config, corpus: Corpus) -> LabeledTexts:
     """Read the labels, check them, and keep some of them for choosing."""
-    name = corpus.names.get("labeled", "the labelled documents")
+    name = corpus.names.get("labeled", "the labeled documents")
     texts, values = read_all(corpus.labeled)
     labels = Labels.from_values(values, name, has_dev=corpus.dev is not None)
     refuse_textless(len(texts), empty_texts(texts), name)
@@ -125,7 +125,7 @@ def _class_weights(
 
 
 class UnlabeledTexts:
-    """The unlabelled documents as a stream that can be read again, less those of the test set.
+    """The unlabeled documents as a stream that can be read again, less those of the test set.
 
     `in_test` and `empty` count what the last whole reading met.
     """
@@ -166,7 +166,7 @@ class Chosen:
 
 
 def known_texts(test: Source | None) -> KnownTexts:
-    """Those of the test set, which unlabelled text must not hold."""
+    """Those of the test set, which unlabeled text must not hold."""
     return KnownTexts() if test is None else KnownTexts.of(chunk.texts for chunk in test())
 
 
@@ -183,7 +183,7 @@ def digest_of_texts(source: Source) -> str:
 
 SHARD_DOCUMENTS, SHARD_CHARACTERS = 10_000, 64_000_000  # whichever is reached first
 SLOW_SHARD_DOCUMENTS = 1_000  # about a minute of a small language model on one core, which a kill may lose
-HELD_OUT_DOCUMENTS = 2_000  # unlabelled documents on which stage 2 is judged, a tenth at most, but one
+HELD_OUT_DOCUMENTS = 2_000  # unlabeled documents on which stage 2 is judged, a tenth at most, but one
 
 
 def prepare(
@@ -272,8 +272,8 @@ def remarks(counts: dict[str, int]) -> list[str]:
     sentences = {
         "silent": "{n} training {documents} {hold} no word that the expert knows.",
         "empty": "{n} {documents} {are} empty: {they} {are} kept, and {get} each class's share in training.",
-        "removed": "{n} unlabelled" + leaked + "{they} {are} left out.",
-        "unlabeled_in_test": "{n} unlabelled" + leaked + "{they} {are} kept, as asked.",
+        "removed": "{n} unlabeled" + leaked + "{they} {are} left out.",
+        "unlabeled_in_test": "{n} unlabeled" + leaked + "{they} {are} kept, as asked.",
         "train_in_test": "{n} training" + leaked + "its error will look too good.",
         "dev_in_test": "{n} dev" + leaked + "its error will look too good.",
     }
@@ -287,7 +287,7 @@ def _refuse_other_documents(labeled: LabeledTexts, corpus: Corpus, folder: RunFo
         "prior": labeled.prior.tolist(),
         "documents": labeled.digest,
     }
-    _remember(folder, "labels.json", content, "labelled")
+    _remember(folder, "labels.json", content, "labeled")
     began_without = (folder / "prepared.json").exists() and not (folder / "test.json").exists()
     if corpus.test is not None and not began_without:  # an older version's run, or one on another's text
         _remember(folder, "test.json", {"documents": digest_of_texts(corpus.test)}, "test")
@@ -324,7 +324,7 @@ def _vocabularies(
     reporter: Reporter,
     reader: Reader | None,
 ) -> tuple[Encoder, dict[str, int]]:
-    """Learn both vocabularies from train and unlabelled text; also how many of the latter there are.
+    """Learn both vocabularies from train and unlabeled text; also how many of the latter there are.
 
     The words are a language model's own where the expert starts from one.
     """
@@ -355,7 +355,7 @@ def _encode_unlabeled(
     reporter: Reporter,
     spread: Spread | None = None,
 ) -> dict[str, int]:
-    """Encode the unlabelled text into two stores: what imitators learn from, and what they are judged on."""
+    """Encode the unlabeled text into two stores: what imitators learn from, and what they are judged on."""
     held_out = held_out_rows(documents, config.seed)
     workers = config.runtime.workers or cores()
 
@@ -380,24 +380,24 @@ def _encode_unlabeled(
 def _same_number(
     chunks: Iterable[Sequence[str]], documents: int, folder: RunFolder
 ) -> Iterator[Sequence[str]]:
-    """The unlabelled documents, which must be as many as the vocabularies were learned from."""
+    """The unlabeled documents, which must be as many as the vocabularies were learned from."""
     seen = 0
     for chunk in chunks:
         seen += len(chunk)
         yield chunk
     if seen != documents:  # told before the store is finished, so that the restored text can go on
         raise RunError(
-            f"The unlabelled text is not what the run in {folder.path} began with: its number of "
+            f"The unlabeled text is not what the run in {folder.path} began with: its number of "
             f"documents is {seen:,}, not {documents:,}; restore it, or choose another --out."
         )
 
 
 def held_out_rows(documents: int, seed: int) -> np.ndarray:
-    """Which unlabelled documents stage 2 is judged on."""
+    """Which unlabeled documents stage 2 is judged on."""
     count = held_out_count(documents)
     return numpy_generator(seed, "held out").choice(documents, count, replace=False)
 
 
 def held_out_count(documents: int) -> int:
-    """How many of so many unlabelled documents are held out: a tenth, 2,000 at most, one at least."""
+    """How many of so many unlabeled documents are held out: a tenth, 2,000 at most, one at least."""
     return max(1, min(documents // 10, HELD_OUT_DOCUMENTS))

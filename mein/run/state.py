@@ -1,4 +1,4 @@
-"""What the steps of a run share: its parts, the evidence on them, and what is minimised."""
+"""What the steps of a run share: its parts, the evidence on them, and what is minimized."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -57,7 +57,7 @@ class Run:
 
     @property
     def is_taught(self) -> bool:
-        """Whether there is unlabelled text for imitators to learn from."""
+        """Whether there is unlabeled text for imitators to learn from."""
         return all(self.counts.get(part, 0) > 0 for part in UNLABELED_PARTS)
 
     @property
@@ -76,7 +76,7 @@ class Run:
         """
         if ranks.is_first():
             store, path = self.store(part), (self.folder / f"encoded/{part}").resolve()
-            if store.place.address == str(path) and store.labelled_by == {by}:
+            if store.place.address == str(path) and store.labeled_by == {by}:
                 for told in drop_damaged_labels(store, by):
                     self.runtime.reporter.say(told)
         ranks.barrier()
@@ -101,7 +101,7 @@ def evidence(run: Run, imitators: Imitators, name: str, part: str) -> np.ndarray
 def evidence_on(run: Run, imitators: Imitators, name: str, pieces: Ragged, stream: str) -> np.ndarray:
     """alpha (I, n, Y): the imitators', or a control's: random vectors of a stream, or none (I = 0).
 
-    Where there is a lexicon, its word comes last; on train and in unlabelled batches it is silent.
+    Where there is a lexicon, its word comes last; on train and in unlabeled batches it is silent.
     """
     if name in ("expert", "closed"):
         alpha = np.zeros((0, len(pieces), run.classes), np.float32)
@@ -150,7 +150,7 @@ def labeled_part(run: Run, part: str, alpha: np.ndarray | None = None) -> Labele
 
 
 def objective_of(run: Run, expert: Expert, imitators: Imitators | None, name: str) -> Objective:
-    """What a supervised stage minimises, with unlabelled batches where it wants them."""
+    """What a supervised stage minimizes, with unlabeled batches where it wants them."""
     training, config = run.config.expert.training, run.config.perturbation
     train_words = run.store("train").words()
     objective = Objective(training, config, epsilon=push_norm(expert, train_words, training, config))

@@ -4,7 +4,7 @@ The heavy steps by themselves, over a store of any size: encode text, label it, 
 
 `mein train` is the same functions in a row, in its own folder.
 
-A run whose imitators learn from a labelled store: it shares all else with a finished run.
+A run whose imitators learn from a labeled store: it shares all else with a finished run.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,7 +44,7 @@ from mein.run.prepare import (
 )
 from mein.run.teacher import (
     TUTOR,
-    Labelling,
+    Labeling,
     author_of,
     hears_lexicon,
     label_here,
@@ -154,7 +154,7 @@ def label(
     *,
     workers: int | None = None,
     sets_aside: bool = False,
-    engine: Labelling | None = None,
+    engine: Labeling | None = None,
 ) -> Store:
     """Let the tutor of a run's imitators label a store; label files that others wrote are proved and kept.
 
@@ -168,7 +168,7 @@ def label(
         store = without_damage(by, store, reporter) if sets_aside else store
         author = author_of(by.folder, by.config)
         store = _without_damaged_labels(store, author, reporter)
-        if store.labelled_by - {None, author}:
+        if store.labeled_by - {None, author}:
             raise RunError(
                 f"{store.place} holds the word of another run than {by.folder.path}: label with the run that "
                 "it is from, or remove the label files and labels.json."
@@ -178,7 +178,7 @@ def label(
             work = partial(_work_elsewhere, engine, by, store, author)
         strangers = label_store(store, classes, author, work, reporter)
     if strangers:
-        reporter.say(f"{strangers:,} shards were labelled by another teacher: kept as they are.")
+        reporter.say(f"{strangers:,} shards were labeled by another teacher: kept as they are.")
     return store
 
 
@@ -192,7 +192,7 @@ def without_damage(like: FinishedRun, store: Store, reporter: Reporter) -> Store
 
 
 def _without_damaged_labels(store: Store, author: str, reporter: Reporter) -> Store:
-    """The store, no longer wholly labelled where label files are damaged or missing."""
+    """The store, no longer wholly labeled where label files are damaged or missing."""
     if is_first():
         for told in drop_damaged_labels(store, author):
             reporter.say(told)
@@ -216,9 +216,9 @@ def _work(
 
 
 def _work_elsewhere(
-    engine: Labelling, by: FinishedRun, store: Store, author: str, shards: Sequence[int]
+    engine: Labeling, by: FinishedRun, store: Store, author: str, shards: Sequence[int]
 ) -> Iterator[int]:
-    """Send the tutor to where shards are labelled."""
+    """Send the tutor to where shards are labeled."""
     tutor = load_tutor(by.folder, by.config, torch.device("cpu"))
     done = engine(tutor, store, by.labels.classes, author, shards)
     return (store.shard_lengths[shard] for shard in done)
@@ -262,7 +262,7 @@ def begin(
 
 
 def _same_labels(like: FinishedRun, config: Config, corpus: Corpus) -> LabeledTexts:
-    """The labelled documents, once they have proved to be those of the run."""
+    """The labeled documents, once they have proved to be those of the run."""
     if not all((like.folder / name).exists() for name in (*SHARED, "prepared.json")):
         raise RunError(
             f"{like.folder.path} holds a classifier without its expert and its text: "
@@ -271,18 +271,18 @@ def _same_labels(like: FinishedRun, config: Config, corpus: Corpus) -> LabeledTe
     labeled = read_labeled(config, corpus)
     if labeled.digest != like.folder.read_json("labels.json")["documents"]:
         raise InputError(
-            f"{corpus.names['labeled']} holds other labelled documents than those of {like.folder.path}: "
+            f"{corpus.names['labeled']} holds other labeled documents than those of {like.folder.path}: "
             "give the files that it was trained with."
         )
     return labeled
 
 
 def ready_store(like: FinishedRun, store: Store) -> Store:
-    """The store, once it has proved to be encoded and labelled for a run."""
+    """The store, once it has proved to be encoded and labeled for a run."""
     like.refuse_strange(store)
     if store.classes is None:
         raise RunError(
-            f"{store.place} is not wholly labelled: "
+            f"{store.place} is not wholly labeled: "
             f"label it with `mein label {store.place} --by {like.folder.path}`."
         )
     refuse_other_classes(store, like.labels.classes)
@@ -303,7 +303,7 @@ def settings_like(like: FinishedRun, overrides: Mapping[str, Any]) -> Config:
 
 
 def corpus_like(like: FinishedRun, store: str, given: Paths) -> Corpus:
-    """The labelled documents that a run was made from, and the store instead of its text."""
+    """The labeled documents that a run was made from, and the store instead of its text."""
     names = like.folder.read_json("config.json").get("data", {})
     paths = {part: names.get(part) if path is None else path for part, path in given.items()}
     for part, path in paths.items():
@@ -314,7 +314,7 @@ def corpus_like(like: FinishedRun, store: str, given: Paths) -> Corpus:
             )
     if paths["labeled"] is None:
         raise InputError(
-            f"{like.folder / 'config.json'} names no labelled documents: give them with --labeled."
+            f"{like.folder / 'config.json'} names no labeled documents: give them with --labeled."
         )
     corpus = corpus_of_files(paths["labeled"], None, paths["dev"], paths["test"], like.config.columns)
     return replace(corpus, names=corpus.names | {"unlabeled": store})

@@ -37,7 +37,7 @@ from mein.runtime.processes import answers, cores, start_worker
 from mein.runtime.progress import Reporter
 from mein.runtime.ranks import barrier, is_first, rank, world
 from mein.runtime.run_folder import RunFolder
-from mein.store.manifest import EXPERT_COLUMN, label_file, labelled_by, read_labels, seal_labels, write_labels
+from mein.store.manifest import EXPERT_COLUMN, label_file, labeled_by, read_labels, seal_labels, write_labels
 from mein.store.store import Store
 from mein.text.ragged import Ragged
 
@@ -45,7 +45,7 @@ PART = 1_000  # documents that a lexicon is asked about at a time
 KERNELS = 64  # that oneDNN keeps, one for each shape of a batch: more would grow with the documents
 DIED = (
     "A process that labels documents died (exit code {code}), perhaps for want of memory; "
-    "label with --workers 1: what was labelled is kept."
+    "label with --workers 1: what was labeled is kept."
 )
 
 
@@ -72,14 +72,14 @@ class Tutor:
 
 
 Work = Callable[[Sequence[int]], Iterator[int]]  # labels shards; yields how many more documents are done
-Labelling = Callable[[Tutor, Store, Sequence[Label], str, Sequence[int]], Iterator[int]]
+Labeling = Callable[[Tutor, Store, Sequence[Label], str, Sequence[int]], Iterator[int]]
 """The same on other machines; yields each shard when it is done."""
 
 
 def label_documents(
     tutor: Tutor, stores: Iterable[Store], classes: Sequence[Label], by: str, reporter: Reporter
 ) -> None:
-    """Label what is not labelled yet, in this process: soft, without dropout."""
+    """Label what is not labeled yet, in this process: soft, without dropout."""
     for store in stores:
         label_store(store, classes, by, partial(label_here, tutor, store, classes, by), reporter)
     torch.cuda.empty_cache()  # a batch takes gigabytes of a GPU, and training needs other sizes
@@ -95,7 +95,7 @@ def label_store(store: Store, classes: Sequence[Label], by: str, work: Work, rep
         return 0
     there, strangers = set(store.place.names()), 0
     lacking = []
-    with reporter.task("labelling", len(store)) as task:
+    with reporter.task("labeling", len(store)) as task:
         for shard in range(rank(), store.shard_count, world()):
             if label_file(store.shards[shard].file) in there:
                 strangers += _proved(store, shard, classes, by)
@@ -153,7 +153,7 @@ def _proved(store: Store, shard: int, classes: Sequence[Label], by: str) -> bool
     file = label_file(store.shards[shard].file)
     with store.place.reading(file) as path:
         read_labels(path, f"{store.place}/{file}", store.shards[shard].documents, classes)
-        author = labelled_by(path)
+        author = labeled_by(path)
     if author not in (None, by):
         raise RunError(
             f"{store.place}/{file} holds the word of another expert: label with the run that it is from, "
@@ -163,11 +163,11 @@ def _proved(store: Store, shard: int, classes: Sequence[Label], by: str) -> bool
 
 
 def refuse_other_classes(store: Store, classes: Sequence[Label]) -> None:
-    """Refuse a store that was labelled with classes other than these."""
+    """Refuse a store that was labeled with classes other than these."""
     if store.classes is not None and list(map(str, store.classes)) != list(map(str, classes)):
         raise RunError(
-            f"{store.place} is labelled with the classes {', '.join(map(str, store.classes))}, not "
-            f"{', '.join(map(str, classes))}: give the run that it was labelled for."
+            f"{store.place} is labeled with the classes {', '.join(map(str, store.classes))}, not "
+            f"{', '.join(map(str, classes))}: give the run that it was labeled for."
         )
 
 

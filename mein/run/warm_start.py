@@ -2,7 +2,7 @@
 
 What an expert knows before a label: a language model or vectors, of train and raw text, never of dev.
 
-A student: an expert that learns from the labels and from what a finished run says of unlabelled text.
+A student: an expert that learns from the labels and from what a finished run says of unlabeled text.
 """
 
 import hashlib
@@ -84,7 +84,7 @@ def shards_at_random(stores: Sequence[Store], seed: int) -> Iterator[Ragged]:
 
 
 LESSONS = "lessons"  # the folder of a run with what its teacher says
-NO_TEXT = "A student needs unlabelled text to hear its teacher on: give --unlabeled FILE."
+NO_TEXT = "A student needs unlabeled text to hear its teacher on: give --unlabeled FILE."
 LESSON_DOCUMENTS = 10_000  # in one of its files: what a kill may lose
 
 
@@ -164,14 +164,14 @@ def taught_part(run: Run, train_part: LabeledPart) -> LabeledPart:
 
 
 def _hear(run: Run) -> None:
-    """Ask the teacher about some unlabelled documents, and write down what it says, file after file."""
+    """Ask the teacher about some unlabeled documents, and write down what it says, file after file."""
     if _unlabeled(run) == 0:
         raise ConfigError(NO_TEXT)
     documents = min(_unlabeled(run), run.config.expert.student_documents)
     teacher = load_teacher(run.config, run.device, knows_dev=False)
     (run.folder / LESSONS).mkdir(exist_ok=True)
     said_by = run.config.expert.student_of
-    run.runtime.reporter.say(f"Before stage 1: what {said_by} says of {documents:,} unlabelled documents")
+    run.runtime.reporter.say(f"Before stage 1: what {said_by} says of {documents:,} unlabeled documents")
     with run.runtime.reporter.task("lessons", documents) as task:
         for number, texts in enumerate(_texts(run)):
             path = run.folder / LESSONS / f"{number:05}.safetensors"
@@ -193,7 +193,7 @@ def _said(run: Run, teacher: Model, texts: list[str]) -> tuple[Ragged, np.ndarra
 
 
 def _texts(run: Run) -> Iterator[list[str]]:
-    """The unlabelled documents that the teacher is asked about, those of one file at a time."""
+    """The unlabeled documents that the teacher is asked about, those of one file at a time."""
     total = _unlabeled(run)
     is_drawn = drawn_rows(total, run.config.expert.student_documents, run.config.seed)
     wanted = np.ones(total, dtype=bool) if is_drawn is None else is_drawn
@@ -208,7 +208,7 @@ def _texts(run: Run) -> Iterator[list[str]]:
             found = found[LESSON_DOCUMENTS:]
     if seen != total:
         raise InputError(
-            f"{run.corpus.names.get('unlabeled', 'The unlabelled text')} has {seen:,} documents where "
+            f"{run.corpus.names.get('unlabeled', 'The unlabeled text')} has {seen:,} documents where "
             f"{total:,} were encoded: restore it, or choose another --out."
         )
     if found:
@@ -216,7 +216,7 @@ def _texts(run: Run) -> Iterator[list[str]]:
 
 
 def _unlabeled(run: Run) -> int:
-    """How many unlabelled documents there are."""
+    """How many unlabeled documents there are."""
     return sum(run.counts.get(part, 0) for part in UNLABELED_PARTS)
 
 

@@ -26,7 +26,7 @@ from mein import __version__
 from mein.errors import MeinError
 from mein.model.model import Model
 from mein.serve.batching import Batcher
-from mein.serve.files import Labeller
+from mein.serve.files import Labeler
 from mein.serve.guard import MEDIA_TYPE, Guard, Metrics, Refused, error_body
 from mein.serve.schema import (
     Explained,
@@ -121,13 +121,13 @@ def make_app(model: Model, settings: ServeSettings | None = None, token: str | N
     settings = ServeSettings() if settings is None else settings
     metrics = Metrics()
     batcher = Batcher(model.log_probs, settings, metrics)
-    labeller = Labeller(model, batcher, settings)
+    labeler = Labeler(model, batcher, settings)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         batcher.start()
         yield
-        await labeller.stop()
+        await labeler.stop()
         await batcher.stop()
 
     app = FastAPI(
@@ -143,7 +143,7 @@ def make_app(model: Model, settings: ServeSettings | None = None, token: str | N
     _add_predict(app, service)
     _add_explain(app, service)
     app.router.route_class = APIRoute
-    _add_label(app, labeller)
+    _add_label(app, labeler)
     _add_watching(app, service)
     _add_page(app)
     _add_refusals(app)
@@ -194,7 +194,7 @@ def _add_explain(app: FastAPI, service: Service) -> None:
         return Response(json.dumps(found, ensure_ascii=False).encode("utf-8"), media_type=JSON)
 
 
-def _add_label(app: FastAPI, labeller: Labeller) -> None:
+def _add_label(app: FastAPI, labeler: Labeler) -> None:
     @app.post(
         "/label",
         response_class=Response,
@@ -208,7 +208,7 @@ def _add_label(app: FastAPI, labeller: Labeller) -> None:
         request: Request, text_column: Annotated[str | None, Query(max_length=1_000)] = None
     ) -> Response:
         """Label every row of a CSV; without `text_column` the column with the text is guessed."""
-        return await labeller.answer(request, text_column)
+        return await labeler.answer(request, text_column)
 
 
 def _add_watching(app: FastAPI, service: Service) -> None:

@@ -1,4 +1,4 @@
-"""A CSV in, the same CSV labelled out: by way of the disk, so memory stays flat and errors come first."""
+"""A CSV in, the same CSV labeled out: by way of the disk, so memory stays flat and errors come first."""
 
 import asyncio
 import shutil
@@ -31,7 +31,7 @@ STOP_SECONDS = 2.0
 TYPES = {"text/csv", "application/csv", "application/vnd.ms-excel"}  # the last is what Windows says
 
 
-class Labeller:
+class Labeler:
     """Labels files, a few at a time."""
 
     def __init__(self, model: Model, batcher: Batcher, settings: ServeSettings) -> None:
@@ -41,26 +41,26 @@ class Labeller:
         self._folders: set[Path] = set()  # of the files in hand
 
     async def answer(self, request: Request, text_column: str | None) -> Response:
-        """The labelled file; nothing of it is sent before all of it is labelled."""
+        """The labeled file; nothing of it is sent before all of it is labeled."""
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind not in TYPES:
             raise Refused(415, "The body is not said to be a CSV: send it with `Content-Type: text/csv`.")
         if len(self._folders) >= self._settings.files:
-            sentence = f"{len(self._folders)} files are being labelled: try again later."
+            sentence = f"{len(self._folders)} files are being labeled: try again later."
             raise Refused(503, sentence, retry_after="5")
         folder = Path(tempfile.mkdtemp(prefix="mein-serve-"))
         self._folders.add(folder)
         try:
-            source, target = folder / "upload.csv", folder / "labelled.csv"
+            source, target = folder / "upload.csv", folder / "labeled.csv"
             await _store(request, source)
             rows = await self._label(request, source, target, text_column)
             request.scope["mein.texts"] = rows
-            labelled = target.open("rb")
+            labeled = target.open("rb")
         finally:
             shutil.rmtree(folder, ignore_errors=True)  # an open file lives on until it is closed
             self._folders.remove(folder)
-        headers = {"content-disposition": 'attachment; filename="labelled.csv"', "x-rows": str(rows)}
-        return StreamingResponse(_parts(labelled), media_type="text/csv; charset=utf-8", headers=headers)
+        headers = {"content-disposition": 'attachment; filename="labeled.csv"', "x-rows": str(rows)}
+        return StreamingResponse(_parts(labeled), media_type="text/csv; charset=utf-8", headers=headers)
 
     async def stop(self) -> None:
         """Wait a moment for files that were given up, and leave nothing of them behind.
@@ -88,7 +88,7 @@ class Labeller:
             return await work
         except TimeoutError as problem:
             raise Refused(
-                503, f"Labelling took more than {self._settings.file_seconds:g} seconds: send fewer rows."
+                503, f"Labeling took more than {self._settings.file_seconds:g} seconds: send fewer rows."
             ) from problem
         except InputError as problem:
             if is_off.is_set():

@@ -136,9 +136,9 @@ class ServeSettings(Settings):
     file_bytes: int = Field(default=64_000_000, ge=1_000)
     """Bytes in a file to label."""
     file_seconds: float = Field(default=600.0, gt=0.0, allow_inf_nan=False)
-    """Seconds for a file to arrive, and again to be labelled."""
+    """Seconds for a file to arrive, and again to be labeled."""
     files: int = Field(default=2, ge=1)
-    """Files that are taken in or labelled at once."""
+    """Files that are taken in or labeled at once."""
     requests: int = Field(default=128, ge=1)
     """Requests that are answered at once."""
     batch_texts: int = Field(default=64, ge=1)

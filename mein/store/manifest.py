@@ -130,7 +130,7 @@ def damaged_manifest(place: Place, name: str = MANIFEST) -> RunError:
     return RunError(f"{place}/{name} is damaged; restore it from a copy or train again.")
 
 
-EXPERT_COLUMN = "expert"  # p(y | X, Theta'), beside each shard of the unlabelled text
+EXPERT_COLUMN = "expert"  # p(y | X, Theta'), beside each shard of the unlabeled text
 BY = b"mein.by"
 LABELS, LABELS_VERSION = "labels.json", 1
 
@@ -188,12 +188,12 @@ def seal_labels(place: Place, shards: Sequence[Shard], classes: Sequence[Label])
         file = label_file(shard.file)
         with place.reading(file) as path:
             read_labels(path, f"{place}/{file}", shard.documents, classes)
-            facts = {"documents": shard.documents, "by": labelled_by(path), "sha256": sha256_of(path)}
+            facts = {"documents": shard.documents, "by": labeled_by(path), "sha256": sha256_of(path)}
             sealed.append({"file": file, **facts})
     write_json(place, LABELS, {"version": LABELS_VERSION, "classes": list(classes), "shards": sealed})
 
 
-def labelled_by(path: Path) -> str | None:
+def labeled_by(path: Path) -> str | None:
     """Whose labels a file holds, as we wrote it; none for a file of other make, or no such file."""
     try:
         by: bytes | None = (pq.read_schema(path).metadata or {}).get(BY)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from mein.data.labels import Label
 from mein.errors import DamagedFile, InputError, RunError
 from mein.runtime.files import sha256_of
-from mein.store.manifest import LABELS, Shard, label_file, labelled_by, read_labels, write_manifest
+from mein.store.manifest import LABELS, Shard, label_file, labeled_by, read_labels, write_manifest
 from mein.store.store import Store
 
 QUARANTINE = "quarantine"
@@ -17,7 +17,7 @@ def quarantine(store: Store, classes: Sequence[Label]) -> list[str]:
     if damaged:
         _set_aside(store, damaged)
     kept = [shard for shard in store.shards if shard not in damaged]
-    doubtful = [shard for shard in kept if not _is_well_labelled(store, shard, classes)]
+    doubtful = [shard for shard in kept if not _is_well_labeled(store, shard, classes)]
     there = set(store.place.names())
     for shard in doubtful:
         if label_file(shard.file) in there:
@@ -36,13 +36,13 @@ def _told_of(shard: Shard, there: set[str]) -> str:
 
 
 def drop_damaged_labels(store: Store, by: str) -> list[str]:
-    """Unseal a labelled store whose label files are not what they were, and remove those of this expert.
+    """Unseal a labeled store whose label files are not what they were, and remove those of this expert.
 
-    What another teacher wrote stays: it is proved when the store is labelled again.
+    What another teacher wrote stays: it is proved when the store is labeled again.
     """
     there, sealed = set(store.place.names()), store.label_digests
     doubtful = [shard for shard in store.shards if sealed and not _is_as_sealed(store, shard, sealed, there)]
-    if doubtful and store.labelled_by - {None, by}:
+    if doubtful and store.labeled_by - {None, by}:
         raise RunError(
             f"{store.place}/{label_file(doubtful[0].file)} is damaged or missing, and the store holds the "
             "word of another expert: label with the run that it is from."
@@ -76,7 +76,7 @@ def _is_of(store: Store, shard: Shard, by: str) -> bool:
     """Whether an expert wrote a label file, as far as its remains tell."""
     file = label_file(shard.file)
     with store.place.reading(file) as path:
-        author = labelled_by(path)
+        author = labeled_by(path)
         if author is not None or store.label_authors.get(file) != by:
             return author == by
         assert store.classes is not None  # it is sealed
@@ -95,7 +95,7 @@ def _is_whole(store: Store, shard: Shard) -> bool:
     return True
 
 
-def _is_well_labelled(store: Store, shard: Shard, classes: Sequence[Label]) -> bool:
+def _is_well_labeled(store: Store, shard: Shard, classes: Sequence[Label]) -> bool:
     """Also where there are no labels yet."""
     file = label_file(shard.file)
     if file not in store.place.names():

@@ -1,4 +1,4 @@
-"""A small store made of some documents of a labelled one."""
+"""A small store made of some documents of a labeled one."""
 
 from pathlib import Path
 

@@ -94,22 +94,22 @@ class Store:
 
     @property
     def classes(self) -> tuple[Label, ...] | None:
-        """Those of the labels, in their order; none where the store is not wholly labelled."""
+        """Those of the labels, in their order; none where the store is not wholly labeled."""
         return None if self._labels is None else tuple(self._labels["classes"])
 
     @property
     def label_digests(self) -> dict[str, str]:
-        """The checksum of each label file by its name; none where the store is not wholly labelled."""
+        """The checksum of each label file by its name; none where the store is not wholly labeled."""
         return {} if self._labels is None else dict(self._labels["sha256"])
 
     @property
     def label_authors(self) -> dict[str, str | None]:
-        """Whose labels each label file holds, as far as it tells; none where not wholly labelled."""
+        """Whose labels each label file holds, as far as it tells; none where not wholly labeled."""
         return {} if self._labels is None else dict(self._labels["by"])
 
     @property
-    def labelled_by(self) -> frozenset[str | None]:
-        """Whose labels there are, as far as they tell; nobody's where the store is not wholly labelled."""
+    def labeled_by(self) -> frozenset[str | None]:
+        """Whose labels there are, as far as they tell; nobody's where the store is not wholly labeled."""
         return frozenset(self.label_authors.values())
 
     def words(self, shard: int | None = None) -> Ragged:

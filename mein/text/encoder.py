@@ -20,7 +20,7 @@ from mein.text.words import END, WordCounter, Words, WordsConfig, tokenize, word
 BATCH_CHARACTERS = 2_000_000  # text that is encoded at once; a document at least
 LONGEST_PIECES = 1_000_000  # about 4 MB of text: a longer document tells imitators no more, and fills memory
 TABLE_TOKENS = 50_000  # about 15 MB; with more distinct tokens than this, begin to remember anew
-END_TOKEN, END_ROW = "", 0  # no tokeniser yields an empty token
+END_TOKEN, END_ROW = "", 0  # no tokenizer yields an empty token
 
 
 class Reader(Protocol):

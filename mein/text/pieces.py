@@ -68,7 +68,7 @@ class Pieces:
             vocab_size=_vocabulary_size(counter, config),
             hard_vocab_limit=False,  # a small corpus runs out of pairs to merge: then fewer
             character_coverage=config.character_coverage,
-            # The words are tokenised and cased by then. The default, nmt_nfkc, would also fold
+            # The words are tokenized and cased by then. The default, nmt_nfkc, would also fold
             # signs ("…" to "...", "ﬁ" to "fi"): pieces would no longer spell the text they show.
             normalization_rule_name="identity",
             pad_id=PADDING,

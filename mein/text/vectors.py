@@ -1,6 +1,6 @@
 """Word vectors from raw text: which words stand near which, brought to few dimensions.
 
-A word's row of positive pointwise mutual information with its neighbours says much of what it means (Levy
+A word's row of positive pointwise mutual information with its neighbors says much of what it means (Levy
 & Goldberg 2014); the strongest singular vectors keep the most of it. It takes seconds, up to half
 a minute, and no labels.
 """
@@ -15,13 +15,13 @@ from mein.text.ragged import Ragged
 from mein.text.words import SPECIALS
 
 REACH = 5  # words to either side; one at distance k counts 1 / k
-SMOOTHING = 0.75  # of how often a neighbour occurs, so that rare ones do not count for too much
+SMOOTHING = 0.75  # of how often a neighbor occurs, so that rare ones do not count for too much
 RARE = 1e-3  # share of running text: words more frequent than that count less and less (Arora et al. 2017)
 MOST_WORDS = 20_000_000  # of running text
 
 
 def word_vectors(texts: Iterable[Ragged], vocabulary_size: int, dim: int, seed: int) -> np.ndarray:
-    """Vectors (V, D), float32, of the words in texts; frequent words are shorter, those without neighbours 0.
+    """Vectors (V, D), float32, of the words in texts; frequent words are shorter, those without neighbors 0.
 
     Over running text their mean is 0 and the deviation of all their numbers together 1.
     """

@@ -170,7 +170,7 @@ NOTE_SECONDS = 0.5
 
 
 class OptimizationConfig(Settings):
-    """How a stage is optimised, by Adam."""
+    """How a stage is optimized, by Adam."""
 
     epochs: int = Field(default=30, ge=0)
     """Most passes over the data."""

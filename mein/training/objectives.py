@@ -1,10 +1,10 @@
 """The supervised loss and its perturbed terms.
 
-A labelled batch, or a process's share of one, and the random streams of a step.
+A labeled batch, or a process's share of one, and the random streams of a step.
 
-The words that ivat may push a word to: the nearest of the labelled text, found anew before each epoch.
+The words that ivat may push a word to: the nearest of the labeled text, found anew before each epoch.
 
-What labelled batches are punished for: -log p(y | X), and what perturbations add to it.
+What labeled batches are punished for: -log p(y | X), and what perturbations add to it.
 
 Documents without labels for vat and ivat: a batch for every step, the same for the same step.
 """
@@ -57,8 +57,8 @@ class Randomness:
 
 
 @dataclass(frozen=True)
-class Labelled:
-    """A labelled batch: what the expert reads, alpha (I, B, Y), a constant, labels, weights (B,).
+class Labeled:
+    """A labeled batch: what the expert reads, alpha (I, B, Y), a constant, labels, weights (B,).
 
     Labels are ids (B,), or probabilities (B, Y). Or a share of one, which is `part` of the whole batch.
     """
@@ -70,14 +70,14 @@ class Labelled:
     share: Share | None = None
     part: float = 1.0
 
-    def shared(self) -> "Labelled":
+    def shared(self) -> "Labeled":
         """This process's share; itself where there is no other."""
         share = own_share(self.batch.lengths.cpu().numpy())
         if share is None:
             return self
         rows = to_device(share.rows, self.labels.device)
         batch = taken(self.batch, rows)
-        return Labelled(batch, self.alpha[:, rows], self.labels[rows], self.weights[rows], share, share.part)
+        return Labeled(batch, self.alpha[:, rows], self.labels[rows], self.weights[rows], share, share.part)
 
     def loss(self, logits: Tensor) -> Tensor:
         """L_s of logits (B, Y); of a share, its part of the whole batch's."""
@@ -90,7 +90,7 @@ def taken(batch: WordBatch, rows: Tensor) -> WordBatch:
 
 
 def room_for_neighbors(expert: Expert, words: Ragged, config: PerturbationConfig) -> Tensor:
-    """A tensor (V, K) for the neighbours of every word among those of the labelled text."""
+    """A tensor (V, K) for the neighbors of every word among those of the labeled text."""
     V, candidates = len(word_table(expert)), len(_candidates(words))
     K = min(config.neighbors, candidates - 1)
     return torch.zeros(V, K, dtype=torch.int64, device=device_of(expert))
@@ -99,7 +99,7 @@ def room_for_neighbors(expert: Expert, words: Ragged, config: PerturbationConfig
 def neighbors_of_epochs(
     expert: Expert, words: Ragged, neighbors: Tensor | None
 ) -> tuple[Callable[[int], None] | None, dict[str, Tensor]]:
-    """What finds the neighbours anew before each epoch, and the tensor that holds them."""
+    """What finds the neighbors anew before each epoch, and the tensor that holds them."""
     if neighbors is None:
         return None, {}
     candidates = torch.from_numpy(_candidates(words)).to(neighbors.device)
@@ -128,7 +128,7 @@ Draw = Callable[[int], tuple[Ragged, np.ndarray]]  # step -> words, and alpha (I
 
 @dataclass(frozen=True)
 class Objective:
-    """What a supervised stage minimises beside L_s: nothing, or how much perturbations change it."""
+    """What a supervised stage minimizes beside L_s: nothing, or how much perturbations change it."""
 
     training: str = "plain"
     config: PerturbationConfig = field(default_factory=PerturbationConfig)
@@ -147,26 +147,26 @@ class Objective:
 
 
 def objective_loss(
-    expert: Expert, gates: Tensor, labelled: Labelled, objective: Objective, randomness: Randomness
+    expert: Expert, gates: Tensor, labeled: Labeled, objective: Objective, randomness: Randomness
 ) -> Tensor:
     """L_s of the mixture's logits, plus the perturbed term. Its `backward` completes all gradients.
 
     Subtle: adversarial training has filled some of them by then, so they must be zero before.
     """
-    dropout = randomness.generator("dropout", device_of(expert), labelled.share)
-    embedded = _embedded(expert, labelled.batch, dropout)
+    dropout = randomness.generator("dropout", device_of(expert), labeled.share)
+    embedded = _embedded(expert, labeled.batch, dropout)
 
     def logits_of(perturbed: Tensor) -> Tensor:
-        return _logits(expert, gates, perturbed, labelled.batch.lengths, labelled.alpha, dropout)
+        return _logits(expert, gates, perturbed, labeled.batch.lengths, labeled.alpha, dropout)
 
     if objective.training == "adv":
-        return _adversarial(logits_of, embedded, labelled, objective.adversarial_norm(randomness.step))
+        return _adversarial(logits_of, embedded, labeled, objective.adversarial_norm(randomness.step))
     if objective.draw is not None:
-        return _virtual(expert, gates, embedded, labelled, objective, randomness, dropout)
-    return labelled.loss(logits_of(embedded))
+        return _virtual(expert, gates, embedded, labeled, objective, randomness, dropout)
+    return labeled.loss(logits_of(embedded))
 
 
-def _adversarial(logits_of: LogitsOf, embedded: Tensor, labelled: Labelled, epsilon: float) -> Tensor:
+def _adversarial(logits_of: LogitsOf, embedded: Tensor, labeled: Labeled, epsilon: float) -> Tensor:
     """L_s(e) + L_s(e + r), r = epsilon g / |g| for each document, g the gradient of its own loss.
 
     One way back through the network gives both g and the parameters' gradients of L_s(e); a document's
@@ -174,11 +174,11 @@ def _adversarial(logits_of: LogitsOf, embedded: Tensor, labelled: Labelled, epsi
     left to the loss that is returned, whose gradient with respect to e is g + dL_s(e + r)/de.
     """
     e = embedded.detach().requires_grad_()
-    clean = labelled.loss(logits_of(e))
+    clean = labeled.loss(logits_of(e))
     clean.backward(retain_graph=True)  # type: ignore[no-untyped-call]
     assert e.grad is not None
     clean, g = clean.detach(), e.grad  # subtle: the first reading must be let go before the second
-    perturbed = labelled.loss(logits_of(embedded + scaled(g, epsilon)))
+    perturbed = labeled.loss(logits_of(embedded + scaled(g, epsilon)))
     carries_g = (embedded * g).sum()
     return clean + perturbed + (carries_g - carries_g.detach())
 
@@ -187,20 +187,20 @@ def _virtual(
     expert: Expert,
     gates: Tensor,
     embedded: Tensor,
-    labelled: Labelled,
+    labeled: Labeled,
     objective: Objective,
     randomness: Randomness,
     dropout: Generator,
 ) -> Tensor:
-    """L_s plus KL(p || q): what the mixture says of unlabelled text, and of the same text perturbed.
+    """L_s plus KL(p || q): what the mixture says of unlabeled text, and of the same text perturbed.
 
-    p is a constant. The labelled and the perturbed documents go through the network together, for a
+    p is a constant. The labeled and the perturbed documents go through the network together, for a
     batch of twice the size costs a GPU hardly more; not so where q would then meet another mask than p.
     """
     device = device_of(expert)
-    batch, alpha, share = _unlabelled(objective, randomness.step, device)
+    batch, alpha, share = _unlabeled(objective, randomness.step, device)
     part = 1.0 if share is None else share.part
-    others = _embedded(expert, batch, randomness.generator("unlabelled dropout", device, share))
+    others = _embedded(expert, batch, randomness.generator("unlabeled dropout", device, share))
     inside = randomness.generator("dropout", device, share)
 
     def logits_of(perturbed: Tensor) -> Tensor:
@@ -212,16 +212,16 @@ def _virtual(
     with _constant(expert):
         pushed = others + _push(expert, logits_of, others, z, batch, objective, noise)
     if expert.drops_out_inside:
-        z_s = _logits(expert, gates, embedded, labelled.batch.lengths, labelled.alpha, dropout)
-        return labelled.loss(z_s) + divergence(z, logits_of(pushed)).mean() * part
-    lengths = torch.cat([labelled.batch.lengths, batch.lengths])
-    evidence = torch.cat([labelled.alpha, alpha], dim=1)
+        z_s = _logits(expert, gates, embedded, labeled.batch.lengths, labeled.alpha, dropout)
+        return labeled.loss(z_s) + divergence(z, logits_of(pushed)).mean() * part
+    lengths = torch.cat([labeled.batch.lengths, batch.lengths])
+    evidence = torch.cat([labeled.alpha, alpha], dim=1)
     both = _logits(expert, gates, _stacked(embedded, pushed), lengths, evidence, dropout)
-    B = len(labelled.labels)
-    return labelled.loss(both[:B]) + divergence(z, both[B:]).mean() * part
+    B = len(labeled.labels)
+    return labeled.loss(both[:B]) + divergence(z, both[B:]).mean() * part
 
 
-def _unlabelled(
+def _unlabeled(
     objective: Objective, step: int, device: torch.device
 ) -> tuple[WordBatch, Tensor, Share | None]:
     """A step's documents without labels and alpha (I, B, Y) on them, or our share of both."""
@@ -257,7 +257,7 @@ def _push(
     objective: Objective,
     random: Generator,
 ) -> Tensor:
-    """The push (B, T, D) of vat, or of ivat where there are neighbours."""
+    """The push (B, T, D) of vat, or of ivat where there are neighbors."""
     if objective.neighbors is not None:
         directions = word_directions(word_table(expert), batch.words, objective.neighbors)
         return word_push(logits_of, embedded, logits, directions, objective.epsilon)
@@ -291,7 +291,7 @@ def _stacked(first: Tensor, second: Tensor) -> Tensor:
 
 @torch.no_grad()
 def push_norm(expert: Expert, words: Ragged, training: str, config: PerturbationConfig) -> float:
-    """The norm of a push as set, or as it suits the first labelled documents."""
+    """The norm of a push as set, or as it suits the first labeled documents."""
     if config.epsilon is not None or training == "plain":
         return 5.0 if config.epsilon is None else config.epsilon
     batch = pad_words(words.take(np.arange(min(len(words), SAMPLE_DOCUMENTS))), device_of(expert))
@@ -304,7 +304,7 @@ CANDIDATES = 16  # batches that one batch of like length is drawn from
 
 
 class UnlabeledBatches:
-    """Documents of like length, labelled or not but without their labels, for each step anew."""
+    """Documents of like length, labeled or not but without their labels, for each step anew."""
 
     def __init__(self, stores: list[Store], documents: int, seed: int) -> None:
         self.shards = [(store, shard) for store in stores for shard in range(store.shard_count)]
@@ -314,7 +314,7 @@ class UnlabeledBatches:
 
     def __call__(self, step: int) -> tuple[Ragged, Ragged]:
         """The words and the pieces of a step's documents."""
-        random = numpy_generator(self.seed, "unlabelled batch", step)
+        random = numpy_generator(self.seed, "unlabeled batch", step)
         store, shard = self.shards[random.choice(len(self.shards), p=self.sizes / self.sizes.sum())]
         words = store.words(shard)
         batches = max(1, min(CANDIDATES, len(words) // self.documents))

@@ -39,8 +39,8 @@ def center_evidence(imitators: Imitators, held_out: Store) -> None:
 def imitation_scores(imitators: Imitators, held_out: Store) -> dict[str, float]:
     """How well the imitators follow the expert on text that they did not learn from.
 
-    kl: the mean over positions and imitators, which is what stage 2 minimises.
-    document_loss: the cross-entropy of softmax(s sum_i alpha_i), centred, against the expert, at the
+    kl: the mean over positions and imitators, which is what stage 2 minimizes.
+    document_loss: the cross-entropy of softmax(s sum_i alpha_i), centered, against the expert, at the
     best scale s: whether alpha ranks documents as the expert does. It is least while the imitators know
     only what the expert knows best, and rises as they learn what he cannot say.
     """

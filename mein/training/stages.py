@@ -33,7 +33,7 @@ from mein.text.batches import PieceBatch, bucketed, pad_words, to_device
 from mein.text.ragged import Ragged
 from mein.training.imitation_batches import MixedShards
 from mein.training.loop import OptimizationConfig, Outcome, Runtime, Stage, train
-from mein.training.objectives import Labelled, Objective, Randomness, neighbors_of_epochs, objective_loss
+from mein.training.objectives import Labeled, Objective, Randomness, neighbors_of_epochs, objective_loss
 from mein.training.parallel import own_windows, share_of, shared_logits
 from mein.training.scores import imitation_scores, supervised_scores
 
@@ -115,9 +115,9 @@ class ImitationConfig(OptimizationConfig):
     batch_documents: Annotated[int, Field(ge=1)] | None = None
     """Documents in a batch, instead of pieces."""
     documents: Annotated[int, Field(ge=1)] | None = None
-    """Learn from so many of the unlabelled documents, drawn at random; none takes all."""
+    """Learn from so many of the unlabeled documents, drawn at random; none takes all."""
     reads_labeled: bool = False
-    """Whether imitators also learn what is said of the labelled text, where the expert hardly errs."""
+    """Whether imitators also learn what is said of the labeled text, where the expert hardly errs."""
     learns_lexicon: bool = False
     """Whether imitators learn what expert and lexicon say together, if the mixture has a lexicon."""
 
@@ -258,11 +258,11 @@ def fine_tune(
         order = numpy_generator(seed, "order", name, epoch).permutation(len(train_part))
         yield from bucketed(lengths, config.batch_documents, order)
 
-    def fetch(rows: np.ndarray) -> Labelled:
+    def fetch(rows: np.ndarray) -> Labeled:
         batch, at = pad_words(train_part.words.take(rows), device), to_device(rows, device)
-        return Labelled(batch, alpha[:, at], labels[at], weights[at]).shared()
+        return Labeled(batch, alpha[:, at], labels[at], weights[at]).shared()
 
-    def loss(batch: Labelled, step: int) -> Tensor:
+    def loss(batch: Labeled, step: int) -> Tensor:
         return objective_loss(expert, gates(), batch, objective, Randomness(seed, name, step))
 
     @torch.no_grad()

@@ -32,11 +32,11 @@ from paper.datasets.download import HINT, Download
 
 PARTS = ("train", "dev", "test", "unlabeled")
 NEGATIVE, POSITIVE = "neg", "pos"
-MOST_HELD = 1 << 29  # bytes; the largest labelled set, RCV1, has a tenth of it
+MOST_HELD = 1 << 29  # bytes; the largest labeled set, RCV1, has a tenth of it
 
 
 class Row(NamedTuple):
-    """A document and the part that it belongs to; the unlabelled part has no labels."""
+    """A document and the part that it belongs to; the unlabeled part has no labels."""
 
     part: str
     text: str
@@ -65,7 +65,7 @@ class Benchmark:
 
 
 def check_held(size: int, where: object) -> None:
-    """Refuse labelled text of a size that no benchmark has; it is held in memory until it is parted."""
+    """Refuse labeled text of a size that no benchmark has; it is held in memory until it is parted."""
     if size > MOST_HELD:
         raise InputError(
             f"{where} holds more than {MOST_HELD:,} bytes of text that is not raw: it is not read."
@@ -73,7 +73,7 @@ def check_held(size: int, where: object) -> None:
 
 
 def held_lines(member: Member) -> list[str]:
-    """All lines of a labelled file, in UTF-8 or Latin-1."""
+    """All lines of a labeled file, in UTF-8 or Latin-1."""
     lines, size = [], 0
     for line in bounded_lines(member.stream, member.where):
         size += len(line)
@@ -197,7 +197,7 @@ def prepare(
 
 
 def _further(benchmark: Benchmark, more: Sequence[str], labeled: set[int]) -> Iterator[str]:
-    """The texts of more files in the set's own dress, less those with the words of a labelled one."""
+    """The texts of more files in the set's own dress, less those with the words of a labeled one."""
     if not more:
         return
     chunks = read_documents(more, ColumnsConfig(), labeled=False)

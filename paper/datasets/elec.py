@@ -33,7 +33,7 @@ CATEGORIES = {"1": NEGATIVE, "2": POSITIVE}  # what the .cat files say: 1-2 star
 
 
 def read_elec(source: Path, seed: int) -> Iterator[Row]:
-    """Labelled reviews are held (50,000 of them), the unlabelled ones stream by."""
+    """Labeled reviews are held (50,000 of them), the unlabeled ones stream by."""
     yield from with_dev(_read_elec(source), seed, source)
 
 
@@ -110,7 +110,7 @@ def _read_electronics(source: Path) -> Iterator[Row]:
 ELEC = Benchmark(
     name="elec",
     description="Amazon reviews",
-    where="Rie Johnson's page of ConText at riejohnson.com: elec2.tar.gz and, for the unlabelled text, "
+    where="Rie Johnson's page of ConText at riejohnson.com: elec2.tar.gz and, for the unlabeled text, "
     "unlab_data.tar.gz, both in one folder",
     license="research use; cite Johnson & Zhang 2015 and McAuley & Leskovec 2013",
     read=read_elec,

@@ -2,7 +2,7 @@
 
 RCV1 (Lewis et al. 2004) to the 55 second-level topics: Reuters' XML, or the LYRL2004 token files.
 
-A document is labelled if it has exactly one of the 55 codes. Johnson & Zhang (2015) take two weeks
+A document is labeled if it has exactly one of the 55 codes. Johnson & Zhang (2015) take two weeks
 and a month: August 1996 to train, July 1997 to test, the ten months between as raw text. Their files
 name the ten months; that July is the test month follows from its 49,838 documents.
 

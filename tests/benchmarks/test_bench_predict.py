@@ -1,4 +1,4 @@
-"""The bench of labelling: its arithmetic, and that all are asked about the same documents."""
+"""The bench of labeling: its arithmetic, and that all are asked about the same documents."""
 
 import json
 from pathlib import Path

@@ -17,7 +17,7 @@ CPU = torch.device("cpu")
 
 
 def test_experts_are_measured_beside_the_plain_loop() -> None:
-    sizes = Sizes(2, 5, 50, embedding_dim=4, hidden_dim=8, steps=1, repeats=1, labelled=4)
+    sizes = Sizes(2, 5, 50, embedding_dim=4, hidden_dim=8, steps=1, repeats=1, labeled=4)
     found = bench_experts(sizes, CPU)
     assert found["device"] == "cpu"
     assert list(found["training"]) == ["plain", "adv", "vat"]
@@ -63,7 +63,7 @@ def test_the_way_from_raw_text_to_imitators_is_timed_step_by_step(tmp_path: Path
     tiny.run(tmp_path / "run")
     texts = tiny.TEXTS.unlabeled_texts
     found = bench_pipeline(tmp_path / "run", source_of_lists(texts), 2, CPU, Silence())
-    steps = ("encoding", "labelling", "imitators")
+    steps = ("encoding", "labeling", "imitators")
     assert found["documents"] == len(texts)
     assert found["seconds"]["total"] == pytest.approx(sum(found["seconds"][step] for step in steps))
     assert sum(found["share"].values()) == pytest.approx(1.0)

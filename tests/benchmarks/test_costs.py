@@ -42,7 +42,7 @@ def test_a_gpu_is_told_beside_the_cores(tmp_path: Path) -> None:
         "pieces": 36_000,
         "epochs": 10,
         "encoding_processes": 4,
-        "seconds": {"encoding": 1.0, "labelling": 1.0, "imitators": 10.0},
+        "seconds": {"encoding": 1.0, "labeling": 1.0, "imitators": 10.0},
         "bytes_per_document": {"encoded": 40.0, "labels": 3.0},
         "step": {"pieces": 1_000, "gradient_bytes": 5_000_000},
     }

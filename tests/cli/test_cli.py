@@ -97,7 +97,7 @@ def test_a_log_has_no_bars_and_no_line_a_batch(trained: tuple[Path, Answer]) -> 
 
 def test_train_reports_the_overlap_with_the_test_set(tmp_path: Path, trained: tuple[Path, Answer]) -> None:
     path, answer = trained
-    assert "3 unlabelled documents are also in the test set: they are left out." in answer.out
+    assert "3 unlabeled documents are also in the test set: they are left out." in answer.out
     data = [json.loads(line) for line in (path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     (counts,) = [line for line in data if line["stage"] == "data"]
     assert (counts["removed"], counts["unlabeled_in_test"], counts["train_in_test"]) == (3, 0, 0)
@@ -111,12 +111,12 @@ def test_train_reports_what_it_does_not_remove(tmp_path: Path) -> None:
     words = ["--labeled", train, "--unlabeled", raw, "--test", test]
     answer = mein("train", *words, "--out", tmp_path / "run", *TINY, "--set", "removes_test_overlap=false")
     assert answer.code == 0, answer
-    assert "1 unlabelled document is also in the test set: it is kept, as asked." in answer.out
+    assert "1 unlabeled document is also in the test set: it is kept, as asked." in answer.out
     assert "60 training documents are also in the test set: its error will look too good." in answer.out
     assert "20 dev documents are also in the test set: its error will look too good." in answer.out
     remarks = mein("check", *words).out
     assert "80 test documents are also in the training part." in remarks
-    assert "1 test document is also in the unlabelled part." in remarks
+    assert "1 test document is also in the unlabeled part." in remarks
 
 
 def test_seeds_give_mean_and_spread(tmp_path: Path, files: list[str]) -> None:
@@ -181,7 +181,7 @@ def test_check_shows_the_data_at_80_columns(files: list[str]) -> None:
     assert fits(table), table
     rows = re.sub(" +", " ", table).splitlines()
     assert [row for row in rows if re.match("training 80 2 ", row)], table
-    assert [row for row in rows if re.fullmatch("unlabelled 123( [0-9]+){5}", row.strip())], table
+    assert [row for row in rows if re.fullmatch("unlabeled 123( [0-9]+){5}", row.strip())], table
     assert [row for row in rows if re.fullmatch("negative [0-9]+ [0-9]+", row)], table
     assert answer.out.endswith("Nothing stands in the way of training.\n")
 
@@ -258,7 +258,7 @@ def test_raw_text_s_own_column_is_found_and_told_by_every_command(tmp_path: Path
 def test_predict_keeps_the_other_columns(run: Path, files: list[str], tmp_path: Path) -> None:
     out = tmp_path / "out.parquet"
     answer = mein("predict", run, files[5], "--out", out)
-    assert answer == Answer(0, f"Labelled 40 documents in {out}.\n", "")
+    assert answer == Answer(0, f"Labeled 40 documents in {out}.\n", "")
     assert pq.read_table(out).column_names == ["text", "label", "predicted_label", "probability"]
 
 

@@ -100,7 +100,7 @@ def test_an_empty_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("labels", "sentence"),
     [
-        (["a", ""], r"row 2 has no label; fill it in, or move the document to the unlabelled text\."),
+        (["a", ""], r"row 2 has no label; fill it in, or move the document to the unlabeled text\."),
         (["a", "nan"], r"row 2 has no label; fill it in, .*\."),
         (["1", "1.5"], r"row 2 has the label 1\.5, a fractional number; write labels as integers or words\."),
         (
@@ -168,11 +168,11 @@ def test_empty_documents_are_counted_kept_and_get_the_prior(tmp_path: Path) -> N
     assert "no word that the run knows" in mein("explain", tmp_path / "run", "").out
 
 
-def test_without_unlabelled_text_it_is_the_plain_expert(tmp_path: Path, files: list[str]) -> None:
+def test_without_unlabeled_text_it_is_the_plain_expert(tmp_path: Path, files: list[str]) -> None:
     words = [*files[:2], *files[4:]]
     answer = mein("train", *words, "--out", tmp_path / "run", *TINY)
     assert answer.code == 0, answer
-    assert "There is no unlabelled text: this is the plain expert." in answer.out
+    assert "There is no unlabeled text: this is the plain expert." in answer.out
     assert "Gates: none, for there are no imitators." in answer.out
     assert "expert alone" in answer.out
     assert "mixture " not in answer.out
@@ -451,5 +451,5 @@ def test_ctrl_c_says_how_to_go_on(tmp_path: Path, files: list[str]) -> None:
     assert child.returncode == 130
     assert (
         err.strip()
-        == "Stopped. The same command goes on from here; a training, or a file half labelled, with --resume."
+        == "Stopped. The same command goes on from here; a training, or a file half labeled, with --resume."
     )

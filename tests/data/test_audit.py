@@ -78,7 +78,7 @@ def test_overlaps_count_the_documents_of_the_second_part(tmp_path: Path) -> None
         ("dev", "test"): 1,
     }
     assert "2 test documents are also in the training part." in found.remarks
-    assert "3 test documents are also in the unlabelled part." in found.remarks
+    assert "3 test documents are also in the unlabeled part." in found.remarks
 
 
 def test_clean_data_have_no_problem_and_little_to_remark(tmp_path: Path) -> None:
@@ -90,8 +90,8 @@ def test_clean_data_have_no_problem_and_little_to_remark(tmp_path: Path) -> None
     assert found.parts["unlabeled"].class_counts == {}
 
 
-def test_no_unlabelled_text_is_remarked(tmp_path: Path) -> None:
-    remark = "There is no unlabelled text, so training gives the plain expert."
+def test_no_unlabeled_text_is_remarked(tmp_path: Path) -> None:
+    remark = "There is no unlabeled text, so training gives the plain expert."
     assert examine(tmp_path, labeled=GOOD).remarks == [remark]
 
 
@@ -126,7 +126,7 @@ def test_columns_are_told_where_there_was_a_choice(tmp_path: Path) -> None:
     text = f"{path} has several columns that look like the text: 'text' is taken, not 'review' (--text-column"
     label = f"{path} has several columns that look like the label: 'Label' is taken, not 'sentiment' (--label"
     told = [sentence for sentence in found.remarks if "several columns" in sentence]
-    assert [text in sentence for sentence in told] == [True, False, True], "the unlabelled part has no label"
+    assert [text in sentence for sentence in told] == [True, False, True], "the unlabeled part has no label"
     assert label in told[1]
     assert set(found.parts["labeled"].class_counts) == {"1", "2"}
     named = audit(path, None, None, None, ColumnsConfig(text="review", label="sentiment"))

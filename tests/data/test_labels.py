@@ -45,7 +45,7 @@ def test_encoding_and_decoding_give_back_every_label(classes: list[Label]) -> No
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        ([], r"train.csv holds no labels; give it labelled documents\."),
+        ([], r"train.csv holds no labels; give it labeled documents\."),
         (["x"] * 7, r"holds the single class 'x' \(7 documents\); add documents of at least one"),
         (["a", "b", "b", "c"], r"one example of 'a', 'c'; add examples or drop the class\."),
         (["a", None], r"train.csv has no label; fill it in, or move the document"),

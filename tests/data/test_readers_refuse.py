@@ -17,7 +17,7 @@ from mein.errors import InputError, MissingExtra
 from tests.support.reading import PACK, put, read, refuses
 
 
-def test_labelled_folder_needs_sub_folders(tmp_path: Path) -> None:
+def test_labeled_folder_needs_sub_folders(tmp_path: Path) -> None:
     put(tmp_path, "set/1.txt", b"one")
     refuses(tmp_path / "set", r"1\.txt lies in a folder without sub-folders; put the documents")
     (tmp_path / "none").mkdir()
@@ -77,7 +77,7 @@ def test_missing_columns_are_named_with_the_nearest(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "sentence"),
     [
-        ("null", "row 2 has no label; fill it in, or move the document to the unlabelled text"),
+        ("null", "row 2 has no label; fill it in, or move the document to the unlabeled text"),
         ("NaN", "row 2 has no label; fill it in"),
         ('""', "row 2 has no label; fill it in"),
         ('"1.5"', "row 2 has the label 1.5, a fractional number; write labels as integers or words"),
@@ -112,7 +112,7 @@ def test_whole_numbers_beside_a_missing_one_are_read_as_integers(tmp_path: Path)
 
 @pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl", "a.parquet", "a.jsonl.gz"])
 def test_whole_numbers_in_strings_are_one_class_in_every_format(tmp_path: Path, name: str) -> None:
-    """A labelled file keeps a csv's column as the strings it was written with."""
+    """A labeled file keeps a csv's column as the strings it was written with."""
     with open_writer(tmp_path / name) as writer:
         writer.write(pa.table({"text": ["a", "b", "c"], "label": ["1.0", "-2.", "v1.0"]}))
     assert read(tmp_path / name)[1] == ["1", "-2", "v1.0"]

@@ -232,7 +232,7 @@ BOTH = "give one probability for each of negative, positive."
 WRONG: dict[str, tuple[str, Callable[[Rows], Rows], str]] = {
     "train": ("t.parquet", without(TRAIN[7]), silent(TRAIN[7])),
     "dev": ("t.parquet", without(DEV[7]), silent(DEV[7])),
-    "unlabelled": ("t.jsonl", without(TEXTS.unlabeled_texts[-1]), silent(TEXTS.unlabeled_texts[-1])),
+    "unlabeled": ("t.jsonl", without(TEXTS.unlabeled_texts[-1]), silent(TEXTS.unlabeled_texts[-1])),
     "test": ("t.csv", without(TEXTS.test_texts[-1]), silent(TEXTS.test_texts[-1])),
     "sum": ("t.parquet", spoiled([0.7, 0.7]), rf".*t\.parquet row 3 gives \[0\.7, 0\.7\]: {SUM}"),
     "negative": ("t.csv", spoiled([-0.5, 1.5]), rf".*t\.csv row 3 gives \[-0\.5, 1\.5\]: {SUM}"),
@@ -359,7 +359,7 @@ def test_evaluate_and_explain_ask_it_too(run: Path, folder: Path, others: tuple[
     rows = json.loads(mein("evaluate", run, folder / "test.csv", "--json").out)
     assert rows[0]["error"] == pytest.approx(error(says(TEXTS.test_texts), TEXTS.test_labels))
     labels = [str(label) for label in linear.predict(NEW)]
-    documents = write_csv(folder / "labelled.csv", NEW, labels)
+    documents = write_csv(folder / "labeled.csv", NEW, labels)
     rows = json.loads(mein("evaluate", run, documents, "--teacher", others[1], "--json").out)
     assert rows[0]["error"] == 0.0
     refuses(silent(NEW[0]), "explain", run, NEW[0])
@@ -394,7 +394,7 @@ def test_what_another_teacher_said_is_not_taken_over_when_resuming(
     stop_early(Wanted())
     write(old, turned)  # under its old name too
     command = ("predict", run, others[0], "--out", out)
-    sentence = r".*out\.csv\.parts was left by another labelling \(teacher differs\): start with .*"
+    sentence = r".*out\.csv\.parts was left by another labeling \(teacher differs\): start with .*"
     for table in (new, old):
         refuses(sentence, *command, "--teacher", table, "--resume")
     write(old, rows_of(NEW))
@@ -489,7 +489,7 @@ def test_columns_are_in_the_order_of_the_sorted_labels(fitted: MeinClassifier) -
     assert accuracy > 0.95
 
 
-def test_without_unlabelled_text_it_is_the_teacher_itself() -> None:
+def test_without_unlabeled_text_it_is_the_teacher_itself() -> None:
     model = fit(says, unlabeled=None)
     assert_array_equal(model.predict(TEXTS.test_texts), linear.predict(TEXTS.test_texts))
     assert len(model.gates_) == 0
@@ -584,7 +584,7 @@ def test_a_file_serves_in_python_too(table: Path) -> None:
         model.predict(NEW)
 
 
-def test_without_unlabelled_text_the_table_of_a_run_has_two_rows(tmp_path: Path, table: Path) -> None:
+def test_without_unlabeled_text_the_table_of_a_run_has_two_rows(tmp_path: Path, table: Path) -> None:
     documents = replace(tiny.corpus(), unlabeled=None)
     rows = tiny.run(tmp_path / "run", documents, expert__kind="teacher", expert__model=str(table))
     assert [row.name for row in rows] == [TFIDF, EXPERT]

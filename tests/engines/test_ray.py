@@ -36,13 +36,13 @@ def cluster() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a finished run, its documents, and a labelled store that plain processes wrote."""
+    """A folder with a finished run, its documents, and a labeled store that plain processes wrote."""
     folder = tmp_path_factory.mktemp("home")
-    make_stores(folder, SHARD, encoded="encoded", labelled="store")
+    make_stores(folder, SHARD, encoded="encoded", labeled="store")
     return folder
 
 
-def test_a_worker_lost_in_encoding_and_in_labelling_leaves_no_trace(
+def test_a_worker_lost_in_encoding_and_in_labeling_leaves_no_trace(
     home: Path, cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = tmp_path / "store"

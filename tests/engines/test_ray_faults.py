@@ -54,7 +54,7 @@ def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run, its documents, and stores in every state, made without Ray."""
     folder = tmp_path_factory.mktemp("home")
-    make_stores(folder, SHARD, encoded="encode", labelled="label")
+    make_stores(folder, SHARD, encoded="encode", labeled="label")
     return folder
 
 
@@ -65,7 +65,7 @@ def cluster() -> Iterator[Any]:
 
 
 def command(home: Path, out: Path, step: str) -> list[object]:
-    """A step that makes `out`, less the engine; labelling begins with a copy of the encoded store."""
+    """A step that makes `out`, less the engine; labeling begins with a copy of the encoded store."""
     run, raw = home / "run", home / "raw.csv"
     if step == "encode":
         return ["encode", "--like", run, "--text", raw, "--out", out]

@@ -39,7 +39,7 @@ def test_a_known_temperature_is_recovered(temperature: float) -> None:
     assert fit_temperature(logits * temperature, labels) == pytest.approx(temperature, rel=0.05)
 
 
-def test_the_temperature_minimises_the_loss_on_a_grid() -> None:
+def test_the_temperature_minimizes_the_loss_on_a_grid() -> None:
     logits, labels = draw(seed=1, n=3_000, classes=3, scale=2.0)
     logits *= 4
     grid = np.exp(np.linspace(np.log(0.5), np.log(20), 400))

@@ -60,15 +60,13 @@ def test_rows_keep_their_order_and_hold_each_comparison() -> None:
 def test_without_the_reference_nothing_is_compared() -> None:
     (row,) = compare(LABELS, {EXPERT: answers(range(142))}, seed=0)
     assert row.p_value is None
-    assert headline([row]) == (
-        "Nothing tells whether unlabelled text helps here: expert alone, 14.2 % error."
-    )
+    assert headline([row]) == ("Nothing tells whether unlabeled text helps here: expert alone, 14.2 % error.")
 
 
 def test_a_mixture_without_controls_claims_nothing() -> None:
     systems = {TFIDF: answers(range(200)), MIXTURE: answers(range(98))}
     assert headline(compare(LABELS, systems, seed=0)) == (
-        "Nothing tells whether unlabelled text helps here: mixture alone, 9.8 % error."
+        "Nothing tells whether unlabeled text helps here: mixture alone, 9.8 % error."
     )
 
 
@@ -83,7 +81,7 @@ def test_the_reference_may_be_another_system() -> None:
 def test_it_helped_where_the_mixture_beats_the_expert_and_closed_gates() -> None:
     # 44 to 0 and 9 to 0: 2 / 2^44 and 2 / 2^9 = 0.0039
     assert say(range(142), range(107), range(98)) == (
-        "The unlabelled text helped: 14.2 % -> 9.8 % error (p < 0.0001, expert vs mixture) "
+        "The unlabeled text helped: 14.2 % -> 9.8 % error (p < 0.0001, expert vs mixture) "
         "and 10.7 % -> 9.8 % error (p = 0.0039, closed gates vs mixture: the same fine-tuning "
         "without the imitators)."
     )
@@ -92,27 +90,27 @@ def test_it_helped_where_the_mixture_beats_the_expert_and_closed_gates() -> None
 def test_a_gain_that_fine_tuning_alone_explains_is_no_help() -> None:
     # 4 to 0: 2 / 2^4 = 0.125, written 0.12
     sentence = say(range(142), range(102), range(98))
-    assert sentence.startswith("The unlabelled text did not help measurably: 14.2 % -> 9.8 % error")
+    assert sentence.startswith("The unlabeled text did not help measurably: 14.2 % -> 9.8 % error")
     assert "10.2 % -> 9.8 % error (p = 0.12, closed gates vs mixture" in sentence
     assert sentence.endswith("; the difference from closed gates may be chance.")
 
 
 def test_no_difference_at_all_is_no_help() -> None:
     sentence = say(range(98), range(98), range(98))
-    assert sentence.startswith("The unlabelled text did not help measurably: 9.8 % -> 9.8 % error")
+    assert sentence.startswith("The unlabeled text did not help measurably: 9.8 % -> 9.8 % error")
     assert sentence.endswith("; the difference from expert and closed gates may be chance.")
 
 
 @pytest.mark.parametrize(("expert", "closed_gates"), [(98, 98), (200, 98), (98, 200), (150, 98)])
 def test_it_hurt_where_either_control_beats_the_mixture(expert: int, closed_gates: int) -> None:
     sentence = say(range(expert), range(closed_gates), range(150))
-    assert sentence.startswith("The unlabelled text hurt: ")
+    assert sentence.startswith("The unlabeled text hurt: ")
 
 
 def test_where_closed_gates_were_not_run_nothing_tells_what_the_text_did() -> None:
     systems = {EXPERT: answers(range(142)), MIXTURE: answers(range(98))}
     assert headline(compare(LABELS, systems, seed=0)) == (
-        "Nothing tells what the unlabelled text did, without closed gates: "
+        "Nothing tells what the unlabeled text did, without closed gates: "
         "14.2 % -> 9.8 % error (p < 0.0001, expert vs mixture)."
     )
     assert headline(compare(LABELS, systems, seed=0), credited=IMITATORS).startswith(

@@ -47,7 +47,7 @@ def test_the_bootstrap_equals_resampling_documents_in_a_loop() -> None:
         drawn = generator.integers(0, 200, 200)
         differences.append(100 * (np.mean(~a[drawn]) - np.mean(~b[drawn])))
     assert result.difference == pytest.approx(100 * (28 - 12) / 200)
-    # one document is 0.5 points: a quantile may fall on its neighbour
+    # one document is 0.5 points: a quantile may fall on its neighbor
     assert result.low == pytest.approx(np.quantile(differences, 0.025), abs=0.51)
     assert result.high == pytest.approx(np.quantile(differences, 0.975), abs=0.51)
     p_value = 2 * float(np.mean(np.less_equal(differences, 1e-9)))

@@ -71,7 +71,7 @@ def start_of(path: Path) -> Tensor:
     return load_tensors(path / "expert.safetensors")[0]["embedding.weight"]
 
 
-def test_it_starts_from_vectors_of_train_and_unlabelled_text_never_of_dev(tmp_path: Path) -> None:
+def test_it_starts_from_vectors_of_train_and_unlabeled_text_never_of_dev(tmp_path: Path) -> None:
     texts, labels, raw = tiny.TEXTS.labeled_texts, tiny.TEXTS.labeled_labels, tiny.TEXTS.unlabeled_texts
 
     def start(train: Sequence[str], unlabeled: Sequence[str], dev: Sequence[str]) -> Tensor:
@@ -88,7 +88,7 @@ def test_it_starts_from_vectors_of_train_and_unlabelled_text_never_of_dev(tmp_pa
     assert not torch.equal(start(texts[:60], shuffled(raw), texts[60:]), usual)
 
 
-def test_without_unlabelled_text_train_is_enough(tmp_path: Path) -> None:
+def test_without_unlabeled_text_train_is_enough(tmp_path: Path) -> None:
     tiny.run(tmp_path / "run", replace(tiny.corpus(), unlabeled=None), **UNTRAINED)
     assert start_of(tmp_path / "run").abs().sum(1).count_nonzero() > 50
 
@@ -118,7 +118,7 @@ BESIDE_VECTORS = [
     (Death("expert", what="os.rename .vectors"), ".vectors*.tmp"),
     (Death("expert", what="open .expert.checkpoint"), "vectors.safetensors"),
     (Death("expert", what="os.rename .expert.safetensors"), "vectors.safetensors"),
-    (Death("labelling", what="os.remove vectors"), "vectors.safetensors"),
+    (Death("labeling", what="os.remove vectors"), "vectors.safetensors"),
 ]
 
 

@@ -20,7 +20,7 @@ from mein.text.ragged import Ragged, ragged
 from mein.training import objectives, stages
 from mein.training import stages as shapes
 from mein.training.loop import Outcome, Stage
-from mein.training.objectives import Labelled, Objective, Randomness, objective_loss
+from mein.training.objectives import Labeled, Objective, Randomness, objective_loss
 from mein.training.stages import frequent_widths, shapes_read
 
 D, H, VOCABULARY = 8, 16, 50
@@ -195,10 +195,10 @@ def step(expert: LSTMExpert, training: str, device: torch.device) -> Tensor:
     """The gradient of a step, all parameters end to end."""
     labels, weights = torch.arange(4, device=device) % 2, torch.ones(4, device=device)
     objective = Objective(training, PerturbationConfig(), draw if training == "vat" else None, epsilon=1.0)
-    labelled = Labelled(pad_words(WORDS, device), torch.zeros(0, 4, 2, device=device), labels, weights)
+    labeled = Labeled(pad_words(WORDS, device), torch.zeros(0, 4, 2, device=device), labels, weights)
     expert.zero_grad()
     gates = torch.zeros(0, device=device)
-    objective_loss(expert, gates, labelled, objective, Randomness(0, "expert", 3)).backward()  # type: ignore[no-untyped-call]
+    objective_loss(expert, gates, labeled, objective, Randomness(0, "expert", 3)).backward()  # type: ignore[no-untyped-call]
     return torch.cat([p.grad.ravel() for p in expert.parameters() if p.grad is not None])
 
 

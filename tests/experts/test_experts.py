@@ -28,7 +28,7 @@ from mein.runtime.progress import Silence
 from mein.runtime.run_folder import RunFolder
 from mein.runtime.tensors import load_tensors
 from mein.text.words import Words
-from tests import hub_models, tiny
+from tests.support import hub_models, tiny
 from tests.support.dying import ALWAYS, NEVER, Death, Dying, assert_same_folder
 from tests.support.shell import TINY, mein, refuses, write_corpus, write_csv
 
@@ -189,7 +189,7 @@ def test_every_pair_is_either_allowed_or_forbidden() -> None:
 
 
 @pytest.mark.parametrize(("kind", "training"), [("lm-lstm", "ivat"), ("elmo-lstm", "vat")])
-def test_without_unlabelled_text_they_learn_from_the_training_text(
+def test_without_unlabeled_text_they_learn_from_the_training_text(
     tmp_path: Path, kind: str, training: str
 ) -> None:
     settings = {**SHORT, "expert__kind": kind, "expert__training": training}
@@ -338,7 +338,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
 
 
 def learn(path: Path, documents: Corpus) -> dict[str, bytes]:
-    """A run that uses unlabelled text wherever it can; its files but the marker, which sums them up."""
+    """A run that uses unlabeled text wherever it can; its files but the marker, which sums them up."""
     settings = {**SHORT, "expert__kind": "lm-lstm", "expert__training": "vat", "pretraining__epochs": 1}
     train_and_judge(tiny.config(**settings), documents, path, Silence())
     return {name: content for name, content in tiny.artefacts(path).items() if name != "done"}
@@ -362,7 +362,7 @@ def different(some: dict[str, bytes], others: dict[str, bytes]) -> set[str]:
 Honest = tuple[Path, dict[str, bytes]]
 
 
-def test_labels_of_unlabelled_text_are_not_read(tmp_path: Path, files: Files, honest: Honest) -> None:
+def test_labels_of_unlabeled_text_are_not_read(tmp_path: Path, files: Files, honest: Honest) -> None:
     raw = [*TEXTS.unlabeled_texts, *TEXTS.test_texts[:3]]
     poisoned = files.write(unlabeled=(raw, ["positive"] * 50 + ["poison"] * (len(raw) - 50)))
     assert different(learn(tmp_path / "run", poisoned), honest[1]) == set()
@@ -380,7 +380,7 @@ def test_test_labels_change_the_verdict_alone(tmp_path: Path, files: Files, hone
 
 
 def test_test_texts_reach_nothing_but_the_verdict(tmp_path: Path, files: Files, honest: Honest) -> None:
-    """The three that are also unlabelled stay as they are, for those are left out by design.
+    """The three that are also unlabeled stay as they are, for those are left out by design.
 
     test.json is a checksum of the test texts, by which a resumed run knows them.
     """

@@ -1,4 +1,4 @@
-"""Language models: normalised embeddings, exact softmaxes, every word once, and what experts take over."""
+"""Language models: normalized embeddings, exact softmaxes, every word once, and what experts take over."""
 
 import math
 from collections import Counter

@@ -22,7 +22,7 @@ from mein.experts.perturb import (
 )
 from mein.text.batches import WordBatch, pad_words
 from mein.text.ragged import ragged
-from mein.training.objectives import Labelled, Objective, Randomness, objective_loss, push_norm
+from mein.training.objectives import Labeled, Objective, Randomness, objective_loss, push_norm
 
 WORDS, CLASSES, D = 30, 3, 6
 DOCUMENTS = [[7, 3, 9, 4, 1], [5, 1], [8, 8, 2, 1], [12, 6, 3, 20, 11, 9, 1]]
@@ -65,14 +65,14 @@ def adversarial_push(expert: Recorded, rows: Sequence[int], more_padding: int, e
     batch = batch_of(rows, more_padding)
     labels = torch.tensor([row % CLASSES for row in rows])
     weights = torch.tensor([1.0 + row for row in rows])
-    labelled = Labelled(batch, torch.zeros(0, len(rows), CLASSES), labels, weights)
+    labeled = Labeled(batch, torch.zeros(0, len(rows), CLASSES), labels, weights)
     expert.seen.clear()
-    objective_loss(expert, torch.zeros(0), labelled, Objective("adv", epsilon=epsilon), Randomness(1, "s", 0))
+    objective_loss(expert, torch.zeros(0), labeled, Objective("adv", epsilon=epsilon), Randomness(1, "s", 0))
     clean, perturbed = expert.seen
     return perturbed - clean
 
 
-def unlabelled_push(kind: str, rows: Sequence[int], more_padding: int, epsilon: float) -> Tensor:
+def unlabeled_push(kind: str, rows: Sequence[int], more_padding: int, epsilon: float) -> Tensor:
     """VAT's or iVAT's r; a document's noise is its own, whichever batch it is in."""
     expert, batch = expert_of(), batch_of(rows, more_padding)
 
@@ -95,7 +95,7 @@ def unlabelled_push(kind: str, rows: Sequence[int], more_padding: int, epsilon: 
 def push_of(kind: str, rows: Sequence[int], more_padding: int, epsilon: float) -> Tensor:
     if kind == "adv":
         return adversarial_push(expert_of(), rows, more_padding, epsilon)
-    return unlabelled_push(kind, rows, more_padding, epsilon)
+    return unlabeled_push(kind, rows, more_padding, epsilon)
 
 
 @pytest.mark.parametrize("epsilon", [0.3, 5.0])
@@ -227,7 +227,7 @@ def test_the_divergence_is_the_sum_over_classes_of_p_log_p_over_q() -> None:
     assert divergence(torch.tensor([[0.0, 0.0]]), confident).item() == pytest.approx(150.0 - math.log(2.0))
 
 
-def test_ivat_pushes_every_word_only_along_the_ways_to_its_neighbours() -> None:
+def test_ivat_pushes_every_word_only_along_the_ways_to_its_neighbors() -> None:
     expert, batch = expert_of().double(), batch_of(range(4), 2)
     table = expert.embedding.table().detach()
     neighbors = nearest_words(table, torch.arange(1, 20), 3)
@@ -247,7 +247,7 @@ def test_ivat_pushes_every_word_only_along_the_ways_to_its_neighbours() -> None:
             assert np.abs(wanted).max() > 1e-6  # K = 3 < D = 6: the span says something
 
 
-def test_ivat_with_one_neighbour_pushes_along_it_by_its_slope() -> None:
+def test_ivat_with_one_neighbor_pushes_along_it_by_its_slope() -> None:
     """logits = (w . sum of e, 0): the gradient is the same for all words, and d_t (g . d_t) can be told."""
     w = torch.tensor([3.0, 1.0], dtype=torch.double)
     directions = torch.tensor([[1.0, 0.0], [0.0, -1.0], [0.6, 0.8]], dtype=torch.double)[None, :, None]
@@ -264,13 +264,13 @@ def test_ivat_with_one_neighbour_pushes_along_it_by_its_slope() -> None:
         torch.testing.assert_close(found.double(), expected, rtol=0.0, atol=off)
 
 
-def test_ivat_without_any_neighbour_pushes_nothing() -> None:
+def test_ivat_without_any_neighbor_pushes_nothing() -> None:
     embedded = torch.randn(2, 3, D)
     found = word_push(lambda e: e.sum(1)[:, :2], embedded, torch.zeros(2, 2), torch.zeros(2, 3, 0, D), 5.0)
     assert found.tolist() == torch.zeros(2, 3, D).tolist()
 
 
-def test_directions_are_unit_vectors_to_the_neighbours_and_zero_on_padding() -> None:
+def test_directions_are_unit_vectors_to_the_neighbors_and_zero_on_padding() -> None:
     table = torch.tensor([[0.0, 0.0], [1.0, 1.0], [4.0, 5.0], [1.0, -1.0]])
     neighbors = torch.tensor([[2, 3], [2, 3], [1, 3], [1, 2]])
     found = word_directions(table, torch.tensor([[1, 2, 0]]), neighbors)
@@ -279,7 +279,7 @@ def test_directions_are_unit_vectors_to_the_neighbours_and_zero_on_padding() -> 
     assert found[0, 2].tolist() == [[0.0, 0.0], [0.0, 0.0]]
 
 
-def test_a_word_that_lies_on_its_neighbours_or_midway_between_them_is_no_trouble() -> None:
+def test_a_word_that_lies_on_its_neighbors_or_midway_between_them_is_no_trouble() -> None:
     """Its ways are zero, or cancel out: still no NaN, and the other words are pushed as ever."""
     table = torch.tensor([[0.0, 0.0], [1.0, 1.0], [1.0, 1.0], [2.0, 2.0], [0.0, 3.0], [4.0, 1.0]])
     neighbors = torch.tensor([[1, 2], [2, 2], [1, 1], [4, 5], [1, 5], [1, 4]])
@@ -309,7 +309,7 @@ def brute_force(table: list[list[float]], word: int, candidates: list[int], coun
 
 
 @pytest.mark.parametrize("count", [1, 4])
-def test_neighbours_are_the_nearest_candidates_by_cosine(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_neighbors_are_the_nearest_candidates_by_cosine(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mein.experts.perturb.NEIGHBOR_ROWS", 16)  # several rounds, the last one short
     table = torch.randn(50, 5, generator=torch.Generator().manual_seed(3), dtype=torch.double)
     table *= torch.linspace(0.1, 9.0, 50)[:, None]  # lengths must not count
@@ -323,7 +323,7 @@ def test_neighbours_are_the_nearest_candidates_by_cosine(count: int, monkeypatch
     assert set(found.flatten().tolist()) <= set(candidates) - {0}
 
 
-def test_there_are_no_more_neighbours_than_candidates_but_oneself() -> None:
+def test_there_are_no_more_neighbors_than_candidates_but_oneself() -> None:
     found = nearest_words(torch.randn(6, 3), torch.tensor([0, 2, 4, 5]), 10)
     assert found.shape == (6, 2)
     assert sorted(found[4].tolist()) == [2, 5]

@@ -18,7 +18,7 @@ from mein.explain import Explanation, as_page, explain
 from mein.explain.attribution import strongest
 from mein.explain.page import laid_out
 from mein.model.model import Model
-from mein.predict.predict import Labeller
+from mein.predict.predict import Labeler
 from mein.text.words import tokenize
 from tests.support.reviews import LABELS, NEW, RAW, TEXTS, THREE_LABELS, THREE_TEXTS, tiny
 
@@ -148,9 +148,9 @@ def test_each_part_is_what_its_network_said(of_three: Model) -> None:
 def test_a_fragment_counts_by_how_far_it_leans(of_three: Model) -> None:
     """Its share of its imitator's part is (a_j - b_j) / sum_j (a_j - b_j), of the two labels' p_ij.
 
-    Where alpha is not centred, that is; centring moves all fragments of an imitator alike.
+    Where alpha is not centered, that is; centering moves all fragments of an imitator alike.
     """
-    centred, of_three = explain(of_three, NEW[1]), deepcopy(of_three)
+    centered, of_three = explain(of_three, NEW[1]), deepcopy(of_three)
     of_three.imitators.offset.zero_()
     found = explain(of_three, NEW[1])
     first, second = (of_three.labels.classes.index(name) for name in (found.label, found.alternative))
@@ -162,8 +162,8 @@ def test_a_fragment_counts_by_how_far_it_leans(of_three: Model) -> None:
         expected = sorted(found.imitators[window] * lean / sum(leans) for lean in leans)
         spoken = sorted(f.contribution for f in found.fragments if f.window == window)
         assert spoken == pytest.approx(expected, rel=1e-3, abs=1e-4)
-        if (centred.label, centred.alternative) == (found.label, found.alternative):
-            moved = sorted(f.contribution for f in centred.fragments if f.window == window)
+        if (centered.label, centered.alternative) == (found.label, found.alternative):
+            moved = sorted(f.contribution for f in centered.fragments if f.window == window)
             assert np.ptp(np.array(moved) - np.array(spoken)) < 1e-4
 
 
@@ -265,7 +265,7 @@ def test_fragments_quote_signs_that_no_piece_spells(of_three: Model) -> None:
     found = explain(of_three, text)
     assert any("☃" in fragment.text for fragment in found.fragments)
     assert not any("\N{REPLACEMENT CHARACTER}" in fragment.text for fragment in found.fragments)
-    named = Labeller(of_three, fragments=5)([text])["fragments"][0].as_py()
+    named = Labeler(of_three, fragments=5)([text])["fragments"][0].as_py()
     assert [row["text"] for row in named] == [fragment.text for fragment in found.fragments[:5]]
 
 
@@ -282,7 +282,7 @@ def test_the_page_is_whole_and_escaped(of_three: Model) -> None:
     maps = ["".join(one.itertext()) for one in root.iterfind(".//p[@class='map']")]
     assert maps == [text] * 3  # together, and each window
     names = {one.get("id") for one in root.iterfind(".//h2")}
-    assert {one.get("aria-labelledby") for one in root.iterfind(".//section")} <= names
+    assert {one.get("aria-labeledby") for one in root.iterfind(".//section")} <= names
     assert not re.search(r"https?://|<link|src=", page)  # nothing is fetched
     assert "prefers-color-scheme: dark" in page
 
@@ -377,7 +377,7 @@ def test_what_it_calls_important_is_important(trained: MeinClassifier) -> None:
     assert top.mean() > 0.1
 
 
-def test_the_pieces_it_colours_most_are_important_too(trained: MeinClassifier) -> None:
+def test_the_pieces_it_colors_most_are_important_too(trained: MeinClassifier) -> None:
     """Without the words of the five strongest pieces p(label) falls further than without random ones."""
     texts, chance = demo_corpus(seed=1, labeled=2, unlabeled=2, test=60).test_texts, np.random.default_rng(0)
     drops = []

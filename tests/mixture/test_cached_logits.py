@@ -80,9 +80,9 @@ def test_a_run_whose_mixture_stays_at_its_start_reads_no_document_twice(
     settings: dict[str, Any] = {"fine_tuning__epochs": 0, "expert_training__min_gain": 0}
     settings |= {"dev_fraction": 0.25}
     rows = tiny.run(tmp_path / "run", **settings)
-    labelled, raw, test, dev = 80, 120, 40, 20
+    labeled, raw, test, dev = 80, 120, 40, 20
     # dev: before stage 1, after each of its two epochs, and once more if the first or the start was the best
-    asked = sum(read) - (labelled - dev) - raw - test
+    asked = sum(read) - (labeled - dev) - raw - test
     assert asked in (3 * dev, 4 * dev)
     assert len({row.scores.error for row in rows if row.name in ("expert", "closed gates")}) == 1
 

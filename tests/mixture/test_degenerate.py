@@ -90,7 +90,7 @@ def test_stage_3_with_closed_gates_is_stage_1(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("unlabeled", [[], ["a single document"], tiny.TEXTS.test_texts], ids=len)
-def test_without_unlabelled_text_the_result_is_the_plain_expert(tmp_path: Path, unlabeled: list[str]) -> None:
+def test_without_unlabeled_text_the_result_is_the_plain_expert(tmp_path: Path, unlabeled: list[str]) -> None:
     """None at all; one, which cannot be both learned from and judged on; only documents of the test set."""
     rows = tiny.run(tmp_path / "run", tiny.corpus(unlabeled=unlabeled))
     assert [row.name for row in rows] == [TFIDF, EXPERT]
@@ -102,7 +102,7 @@ def test_without_unlabelled_text_the_result_is_the_plain_expert(tmp_path: Path, 
     assert (model.gates.tolist(), model.imitators.windows) == ([], ())
 
 
-def test_two_unlabelled_documents_are_enough_to_run(tmp_path: Path) -> None:
+def test_two_unlabeled_documents_are_enough_to_run(tmp_path: Path) -> None:
     rows = tiny.run(tmp_path / "run", tiny.corpus(unlabeled=["one good film", "a bad one"]))
     assert len(rows) == 6
     assert len(load_model(tmp_path / "run", "cpu").gates) == 2

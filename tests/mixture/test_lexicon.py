@@ -306,7 +306,7 @@ def test_the_report_shows_its_weight(finished: Path) -> None:
     assert signed(gates[-1], 3) in shown
 
 
-def test_without_unlabelled_text_there_is_no_mixture_to_speak_in(tmp_path: Path) -> None:
+def test_without_unlabeled_text_there_is_no_mixture_to_speak_in(tmp_path: Path) -> None:
     tiny.run(tmp_path, tiny.corpus(unlabeled=[]), mixture__has_lexicon=True)
     assert load_model(tmp_path, "cpu").lexicon is None
     assert not (tmp_path / LEXICON).exists()
@@ -349,10 +349,10 @@ def test_one_of_an_older_version_is_neither_opened_nor_shared(finished: Path, tm
     assert not (tmp_path / "shared/config.json").exists()
 
 
-def test_without_closed_gates_no_gain_is_the_unlabelled_text_s(tmp_path: Path) -> None:
+def test_without_closed_gates_no_gain_is_the_unlabeled_text_s(tmp_path: Path) -> None:
     config = tiny.config(mixture__has_lexicon=True)
     rows = train_and_judge(config, tiny.corpus(), tmp_path, Silence(), controls=())
-    assert headline(rows).startswith("Nothing tells what the unlabelled text did, without closed gates: ")
+    assert headline(rows).startswith("Nothing tells what the unlabeled text did, without closed gates: ")
     assert verdict(read_finished(tmp_path)) == ("alone", "Trained without controls")
 
 

@@ -296,7 +296,7 @@ def test_r52_from_json_lines_names_its_classes(tmp_path: Path) -> None:
     refuses(lambda: rows("r52", tmp_path), "holds no r52-classes.json with a list of names")
 
 
-def test_labelled_text_beyond_all_measure_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_labeled_text_beyond_all_measure_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("paper.datasets.benchmark.MOST_HELD", 100)
     sentence = "holds more than 100 bytes of text that is not raw: it is not read"
     refuses(lambda: rows("rotten", rotten_folder(tmp_path / "rotten")), sentence)
@@ -416,7 +416,7 @@ def test_half_a_surrogate_pair_becomes_a_question_mark(tmp_path: Path) -> None:
     assert read(tmp_path / "out" / "unlabeled.parquet", labeled=False)[0] == ["a ? b"]
 
 
-def test_further_raw_text_follows_the_set_s_own_less_what_is_labelled(tmp_path: Path) -> None:
+def test_further_raw_text_follows_the_set_s_own_less_what_is_labeled(tmp_path: Path) -> None:
     folder, out = imdb_folder(tmp_path), tmp_path / "out"
     own = [text for text, _ in part(rows("imdb", folder), "unlabeled")]
     tested = part(rows("imdb", folder), "test")[0][0]

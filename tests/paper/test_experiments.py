@@ -48,7 +48,7 @@ from paper.experiment import Experiment
 from paper.lines import append_lines, cell_of, correct_of, line_of, missing, read_lines, seconds_of
 from paper.run import Request, reproduce, write_pages
 from paper.tables import more_data_figure, speed_table, windows_figure
-from tests import hub_models, tiny
+from tests.support import hub_models, tiny
 from tests.support.shell import refuses
 
 FEWER = "imn-w1234-u30"
@@ -215,7 +215,7 @@ def test_others_branch_off_while_the_main_run_is_at_stage_3(experiment: Experime
 def test_the_paper_s_gates_have_imitators_that_learned_as_the_paper_s(
     experiment: Experiment, lines: list[dict[str, Any]], tmp_path: Path
 ) -> None:
-    """Where ours also read the labelled text, they are not taken over, and become what they are above."""
+    """Where ours also read the labeled text, they are not taken over, and become what they are above."""
     settings = experiment.settings | {"imitator_training.reads_labeled": True}
     run_column(
         replace(experiment, work=tmp_path / "work", results=tmp_path / "results", settings=settings),
@@ -452,11 +452,11 @@ class Heard(Silence):
 def test_no_amount_of_text_is_told_that_is_not_there(
     experiment: Experiment, lines: list[dict[str, Any]]
 ) -> None:
-    """120 unlabelled documents, of which 12 are held out."""
+    """120 unlabeled documents, of which 12 are held out."""
     asked = [Cell("toy", "lm-lstm", "imn", 0, unlabeled=amount) for amount in (30, 120, 121, 5_000)]
     heard = Heard()
     assert cells_that_fit(replace(experiment, reporter=heard), asked) == asked[:2]
-    assert heard.lines[-1] == "toy has 108 unlabelled documents to learn from: 121, 5,000 are left out."
+    assert heard.lines[-1] == "toy has 108 unlabeled documents to learn from: 121, 5,000 are left out."
 
 
 @pytest.mark.parametrize(

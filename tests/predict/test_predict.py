@@ -199,7 +199,7 @@ def test_texts_that_are_no_strings(model: Model, tmp_path: Path) -> None:
         predict(model, tmp_path / "lists.parquet", tmp_path / "out.parquet")
 
 
-def test_a_file_can_be_labelled_in_place(model: Model, tmp_path: Path) -> None:
+def test_a_file_can_be_labeled_in_place(model: Model, tmp_path: Path) -> None:
     ROWS.to_csv(tmp_path / "rows.csv", index=False)
     predict(model, tmp_path / "rows.csv", tmp_path / "rows.csv")
     check(model, pd.read_csv(tmp_path / "rows.csv"), NEW)
@@ -335,7 +335,7 @@ def test_every_option_from_the_shell(model: Model, tmp_path: Path) -> None:
     model.save(tmp_path / "run")
     options = ["--all-probabilities", "--fragments", "1", "--abstain-below", "0.9", "--resume"]
     answer = mein("predict", tmp_path / "run", tmp_path / "in.csv", "--out", tmp_path / "out.csv", *options)
-    assert answer == Answer(0, f"Labelled 40 documents in {tmp_path}/out.csv.\n", "")
+    assert answer == Answer(0, f"Labeled 40 documents in {tmp_path}/out.csv.\n", "")
     names = ["label", "probability", "p_negative", "p_positive", "fragments"]
     assert list(pd.read_csv(tmp_path / "out.csv").columns) == ["id", "text", "note", *names]
 

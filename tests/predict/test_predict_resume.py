@@ -18,7 +18,7 @@ from mein.data import tables
 from mein.errors import InputError, RunError
 from mein.model.loading import load_model
 from mein.model.model import Model
-from mein.predict.predict import Labeller, Wanted, predict_file
+from mein.predict.predict import Labeler, Wanted, predict_file
 from mein.predict.resume import fingerprint
 from tests.support.reviews import LABELS, NEW, RAW, TEXTS, tiny
 
@@ -89,18 +89,18 @@ def run(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def labelled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many documents each chunk had that was labelled in this process, in small chunks."""
+def labeled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many documents each chunk had that was labeled in this process, in small chunks."""
     for name, size in SIZES.items():
         monkeypatch.setattr(name, size)
     found: list[int] = []
-    ask = Labeller.__call__
+    ask = Labeler.__call__
 
-    def count(self: Labeller, texts: list[str]) -> Any:
+    def count(self: Labeler, texts: list[str]) -> Any:
         found.append(len(texts))
         return ask(self, texts)
 
-    monkeypatch.setattr(Labeller, "__call__", count)
+    monkeypatch.setattr(Labeler, "__call__", count)
     return found
 
 
@@ -127,7 +127,7 @@ def stop_after(parts: int, model: Model, source: Path, target: Path, wanted: Wan
 
 @pytest.mark.parametrize("ending", [".csv", ".parquet", ".jsonl.gz"])
 def test_killed_at_any_moment_it_ends_with_the_same_bytes(
-    run: Path, ending: str, tmp_path: Path, labelled: list[int]
+    run: Path, ending: str, tmp_path: Path, labeled: list[int]
 ) -> None:
     write_source(tmp_path / "whole")
     assert live_apart(run, tmp_path / "whole", ending, None) == 0
@@ -141,10 +141,10 @@ def test_killed_at_any_moment_it_ends_with_the_same_bytes(
         assert live_apart(run, folder, ending, at) == -signal.SIGKILL
         kept = len(list(folder.glob("*.parts/*.arrow")))
         is_over = out.exists() and out.read_bytes() == expected
-        labelled.clear()
+        labeled.clear()
         assert predict_file(model, str(source), out, WANTED, resume=True) == len(NEW)
         assert out.read_bytes() == expected
-        assert len(labelled) == CHUNKS_OF_ALL - kept or is_over
+        assert len(labeled) == CHUNKS_OF_ALL - kept or is_over
         assert sorted(path.name for path in folder.iterdir()) == ["in.csv", out.name]
 
 
@@ -160,19 +160,19 @@ def test_killed_again_and_again_it_comes_to_its_end(run: Path, tmp_path: Path) -
     assert (folder / "out.csv").read_bytes() == (tmp_path / "once" / "out.csv").read_bytes()
 
 
-def test_what_may_differ_when_resuming(model: Model, tmp_path: Path, labelled: list[int]) -> None:
-    """Abstaining and columns of classes are no matter of labelling."""
+def test_what_may_differ_when_resuming(model: Model, tmp_path: Path, labeled: list[int]) -> None:
+    """Abstaining and columns of classes are no matter of labeling."""
     source, out = write_source(tmp_path), tmp_path / "out.csv"
     stop_after(2, model, source, out)
-    labelled.clear()
+    labeled.clear()
     predict_file(model, str(source), out, Wanted(fragments=2), resume=True)
-    assert labelled == [10]
+    assert labeled == [10]
     assert out.read_text(encoding="utf-8").startswith('"id","text","label","probability","fragments"\n')
 
 
 @pytest.mark.parametrize("changed", ["source", "model", "imitators_only", "fragments", "text_column"])
-def test_parts_of_another_labelling_are_refused(
-    model: Model, changed: str, tmp_path: Path, labelled: list[int]
+def test_parts_of_another_labeling_are_refused(
+    model: Model, changed: str, tmp_path: Path, labeled: list[int]
 ) -> None:
     source, out, wanted = write_source(tmp_path), tmp_path / "out.csv", WANTED
     stop_after(1, model, source, out)
@@ -184,22 +184,22 @@ def test_parts_of_another_labelling_are_refused(
         values: dict[str, Any] = {"imitators_only": True, "fragments": 1, "text_column": "text"}
         wanted = replace(wanted, **{changed: values[changed]})
     with pytest.raises(
-        RunError, match=rf"out.csv.parts was left by another labelling \({changed} differs\): start with"
+        RunError, match=rf"out.csv.parts was left by another labeling \({changed} differs\): start with"
     ):
         predict_file(model, str(source), out, wanted, resume=True)
-    labelled.clear()
+    labeled.clear()
     predict_file(model, str(source), out, wanted)  # anew
-    assert sum(labelled) == len(NEW)
+    assert sum(labeled) == len(NEW)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.csv", "out.csv"]
 
 
 def test_what_was_done_is_not_thrown_away_by_mistake(
-    model: Model, tmp_path: Path, labelled: list[int]
+    model: Model, tmp_path: Path, labeled: list[int]
 ) -> None:
     source, out = write_source(tmp_path), tmp_path / "out.csv"
     stop_after(2, model, source, out)
     with pytest.raises(
-        RunError, match=r"out.csv.parts holds 2 parts of this very labelling.*: go on with --resume, or"
+        RunError, match=r"out.csv.parts holds 2 parts of this very labeling.*: go on with --resume, or"
     ):
         predict_file(model, str(source), out, WANTED)
     assert len(list(tmp_path.glob("*.parts/*.arrow"))) == 2
@@ -231,16 +231,16 @@ def test_resuming_nothing_is_starting(model: Model, tmp_path: Path) -> None:
     assert predict_file(model, str(source), tmp_path / "out.csv", resume=True) == len(NEW)
 
 
-def test_a_mistake_in_the_source_leaves_no_parts(model: Model, tmp_path: Path, labelled: list[int]) -> None:
+def test_a_mistake_in_the_source_leaves_no_parts(model: Model, tmp_path: Path, labeled: list[int]) -> None:
     source = write_source(tmp_path, [*NEW, "too,many"])
     with pytest.raises(InputError, match=r"in.csv is malformed in line 42"):
         predict_file(model, str(source), tmp_path / "out.csv")
-    assert labelled != []
+    assert labeled != []
     assert [path.name for path in tmp_path.iterdir()] == ["in.csv"]
 
 
 def test_a_format_that_is_unfit_leaves_the_parts_for_another(
-    model: Model, tmp_path: Path, labelled: list[int]
+    model: Model, tmp_path: Path, labeled: list[int]
 ) -> None:
     rows = [{"text": text, "zip": 10001 + number} for number, text in enumerate(NEW)]
     rows[-1]["zip"] = "00501"
@@ -249,14 +249,14 @@ def test_a_format_that_is_unfit_leaves_the_parts_for_another(
     with pytest.raises(
         InputError,
         match=r"cannot take string values in the column 'zip', which began as int64; write to .jsonl, "
-        r"whose rows may differ \(what is labelled is kept: name \S+/out.parquet.parts after the new --out",
+        r"whose rows may differ \(what is labeled is kept: name \S+/out.parquet.parts after the new --out",
     ):
         predict_file(model, str(source), tmp_path / "out.parquet")
-    assert len(labelled) == CHUNKS_OF_ALL
+    assert len(labeled) == CHUNKS_OF_ALL
     (tmp_path / "out.parquet.parts").rename(tmp_path / "out.csv.parts")
-    labelled.clear()
+    labeled.clear()
     assert predict_file(model, str(source), tmp_path / "out.csv", resume=True) == len(NEW)
-    assert labelled == []
+    assert labeled == []
     lines = (tmp_path / "out.csv").read_text(encoding="utf-8").splitlines()
     assert [lines[1].split(",")[1], lines[-1].split(",")[1]] == ["10001", '"00501"']
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl", "out.csv"]
@@ -275,7 +275,7 @@ def test_models_that_differ_have_other_fingerprints(model: Model) -> None:
     assert len({fingerprint(one) for one in [model, *others]}) == 1 + len(others)
 
 
-def test_the_manifest_is_for_people_too(model: Model, tmp_path: Path, labelled: list[int]) -> None:
+def test_the_manifest_is_for_people_too(model: Model, tmp_path: Path, labeled: list[int]) -> None:
     source, out = write_source(tmp_path), tmp_path / "out.csv"
     stop_after(1, model, source, out)
     manifest = json.loads((tmp_path / "out.csv.parts" / "manifest.json").read_text(encoding="utf-8"))

@@ -120,7 +120,7 @@ def test_the_headline_tells_by_how_much_and_in_documents(html: str) -> None:
         "mixture: labels and raw text 10.0"
     )
     assert "Of 120 test documents the expert got 60 wrong, the mixture 12: 50 mended, 2 newly wrong." in text
-    assert "52 judged documents are labelled otherwise" in text
+    assert "52 judged documents are labeled otherwise" in text
 
 
 def test_the_table_holds_the_recorded_verdict(finished: Path, html: str) -> None:
@@ -177,18 +177,18 @@ def test_risk_is_the_error_of_the_surest(finished: Path, html: str) -> None:
 
 
 def test_rates_count_the_documents_that_a_step_read(finished: Path) -> None:
-    """Labelled text too, where imitators read it, and no more of the other than was drawn."""
+    """Labeled text too, where imitators read it, and no more of the other than was drawn."""
     run = read_finished(finished)
     raw, held_out, train = (run.counts[part] for part in ("unlabeled", "held_out", "train"))
     lines = [{"stage": "imitators", "epoch": epoch, "seconds": 0.5} for epoch in (0, 1)]
-    for given, labelled, learned in (
+    for given, labeled, learned in (
         ({"reads_labeled": False}, raw + held_out, raw),
         ({"reads_labeled": True}, raw + held_out + train, raw + train),
         ({"reads_labeled": True, "documents": 5}, raw + held_out + train, 5 + train),
     ):
         settings = run.config | {"imitator_training": run.config["imitator_training"] | given}
         asked = replace(run, config=settings, lines=[run.stage("data")[0], *lines])
-        assert _rate(asked, "labelling", 1.0) == f"{number(labelled)} documents/s"
+        assert _rate(asked, "labeling", 1.0) == f"{number(labeled)} documents/s"
         assert _rate(asked, "imitators", 1.0) == f"{number(learned)} documents/s"
 
 

@@ -25,7 +25,7 @@ from mein.runtime.run_folder import RunFolder
 from mein.runtime.tensors import load_tensors
 from mein.store.store import Store
 from mein.training.masked import MASKED_STAGE
-from tests import hub_models, tiny
+from tests.support import hub_models, tiny
 from tests.support.dying import ALWAYS, NEVER, Death, Dying, assert_same_folder
 from tests.support.shell import TINY, mein, refuses, write_csv
 
@@ -43,7 +43,7 @@ SETTINGS: dict[str, Any] = {
 
 
 def reviews(count: int) -> list[str]:
-    """Sentences in which a word says a lot about its neighbours; some are longer than a passage."""
+    """Sentences in which a word says a lot about its neighbors; some are longer than a passage."""
     random = np.random.default_rng(0)
     parts = ["the film was very good .", "a plot so dull and long !", "not great , not bad ,"]
     return [" ".join(random.choice(parts, size=random.integers(1, 5))) for _ in range(count)]

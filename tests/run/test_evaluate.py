@@ -89,14 +89,14 @@ def test_the_metrics_hold_the_verdict_once(judged: Judged) -> None:
 @pytest.mark.parametrize(
     ("kind", "training", "credited"),
     [
-        ("lstm", "plain", "unlabelled text"),
-        ("lstm", "adv", "unlabelled text"),
+        ("lstm", "plain", "unlabeled text"),
+        ("lstm", "adv", "unlabeled text"),
         ("lstm", "vat", "imitators"),
         ("lstm", "ivat", "imitators"),
         ("lm-lstm", "plain", "imitators"),
         ("elmo-lstm", "adv", "imitators"),
         ("average", "plain", "imitators"),
-        ("teacher", "plain", "unlabelled text"),
+        ("teacher", "plain", "unlabeled text"),
     ],
 )
 def test_raw_text_that_the_expert_has_read_itself_is_no_credit(

@@ -10,7 +10,7 @@ from mein.experts.perturb import PerturbationConfig, scaled, virtual_push
 from mein.mixture.inference import expert_logits
 from mein.text.batches import pad_words
 from mein.text.ragged import Ragged, ragged
-from mein.training.objectives import Labelled, Objective, Randomness, objective_loss
+from mein.training.objectives import Labeled, Objective, Randomness, objective_loss
 
 pytestmark = [
     pytest.mark.gpu,
@@ -47,9 +47,9 @@ def loss_and_gradient(training: str, device: torch.device, dtype: torch.dtype) -
         neighbors=NEIGHBORS.to(device) if training == "ivat" else None,
         epsilon=1.0,
     )
-    labelled = Labelled(pad_words(WORDS, device), alpha, labels, weights)
+    labeled = Labeled(pad_words(WORDS, device), alpha, labels, weights)
     gates = torch.zeros(0, device=device, dtype=dtype)
-    loss = objective_loss(expert, gates, labelled, objective, Randomness(0, "expert", 3))
+    loss = objective_loss(expert, gates, labeled, objective, Randomness(0, "expert", 3))
     loss.backward()  # type: ignore[no-untyped-call]
     gradients = [p.grad.double().cpu().ravel() for p in expert.parameters() if p.grad is not None]
     return loss.item(), torch.cat(gradients)
@@ -80,7 +80,7 @@ def test_a_push_has_its_norm() -> None:
         torch.testing.assert_close(norms, torch.full_like(norms, 5.0), rtol=1e-4, atol=0)
 
 
-def test_labelling_agrees() -> None:
+def test_labeling_agrees() -> None:
     truth = expert_logits(expert_on(CPU, torch.float32), WORDS)
     found = expert_logits(expert_on(GPU, torch.float32), WORDS)
     np.testing.assert_allclose(found, truth, atol=5e-2)

@@ -1,4 +1,4 @@
-"""The point of it all: unlabelled text lowers the error where its n-grams say what the labels cannot."""
+"""The point of it all: unlabeled text lowers the error where its n-grams say what the labels cannot."""
 
 import random
 from pathlib import Path
@@ -70,7 +70,7 @@ def error(path: Path, kind: str, seed: int, raw: int) -> float:
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize("kind", ["average", "lstm"])
-def test_with_unlabelled_text_the_error_is_lower(tmp_path: Path, kind: str, seed: int) -> None:
+def test_with_unlabeled_text_the_error_is_lower(tmp_path: Path, kind: str, seed: int) -> None:
     with_text, without = (error(tmp_path / str(raw), kind, seed, raw) for raw in (RAW, 0))
     assert without > 15.0  # half the documents do not say plainly what they mean
     assert with_text < 0.7 * without

@@ -47,7 +47,7 @@ def texts_of(folder: RunFolder, part: str, **overrides: Any) -> list[str]:
     return ["".join(pieces.fragments(ids)).strip() for ids in lists]
 
 
-def test_unlabelled_documents_that_are_in_the_test_set_are_removed_and_counted(tmp_path: Path) -> None:
+def test_unlabeled_documents_that_are_in_the_test_set_are_removed_and_counted(tmp_path: Path) -> None:
     """Whatever their case, spaces and signs; an empty text betrays nothing and stays."""
     raw = [*RAW, "SECRET,  test  One!", "secret test one", "Another secret", ""]
     test = ["Secret test one.", "another: secret", "not among them", ""]
@@ -74,7 +74,7 @@ def test_the_overlap_is_kept_on_request(tmp_path: Path) -> None:
 
 
 def test_the_vocabularies_never_see_dev_or_test(tmp_path: Path) -> None:
-    """Neither a dev file nor the dev share of the labelled documents."""
+    """Neither a dev file nor the dev share of the labeled documents."""
     corpus = corpus_of(RAW, ["onlytest onlytest"] * 9, dev=["onlydev onlydev"] * 9)
     folder, _ = prepared(tmp_path / "file", corpus, words__min_documents=1)
     words = load_encoder(tiny.config(words__min_documents=1), folder).words
@@ -188,9 +188,9 @@ def test_remarks_know_one_from_many() -> None:
     one, many = (remarks(dict.fromkeys(names, n)) for n in (1, 1_200))
     assert one[0] == "1 training document holds no word that the expert knows."
     assert one[1] == "1 document is empty: it is kept, and gets each class's share in training."
-    assert one[2] == "1 unlabelled document is also in the test set: it is left out."
+    assert one[2] == "1 unlabeled document is also in the test set: it is left out."
     assert one[5] == "1 dev document is also in the test set: its error will look too good."
-    assert many[2] == "1,200 unlabelled documents are also in the test set: they are left out."
+    assert many[2] == "1,200 unlabeled documents are also in the test set: they are left out."
     assert remarks(dict.fromkeys(names, 0)) == []
 
 

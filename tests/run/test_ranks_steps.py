@@ -23,7 +23,7 @@ SHARDS = -(-len(LEFT) // SHARD)
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run, its documents, and a store as one process leaves it after each step."""
     folder = tmp_path_factory.mktemp("home")
-    make_stores(folder, SHARD, encoded="encode", labelled="label")
+    make_stores(folder, SHARD, encoded="encode", labeled="label")
     return folder
 
 
@@ -49,7 +49,7 @@ def kill_a_rank(launched: subprocess.Popen[str], store: Path, step: str, draw: r
 
 
 def is_the_same(home: Path, store: Path, step: str) -> None:
-    """The bytes of one process that nobody disturbed; every document labelled once."""
+    """The bytes of one process that nobody disturbed; every document labeled once."""
     assert content(store) == content(home / step)
     assert step == "encode" or len(probabilities(store)) == len(LEFT)
 

@@ -62,7 +62,7 @@ def test_saving_and_loading_changes_no_prediction(tmp_path: Path, first: Path) -
     assert tiny.artefacts(tmp_path / "copy of the copy") == tiny.artefacts(tmp_path / "copy")
 
 
-def test_a_prediction_does_not_depend_on_its_neighbours(first: Path) -> None:
+def test_a_prediction_does_not_depend_on_its_neighbors(first: Path) -> None:
     model = load_model(first, "cpu")
     texts = tiny.TEXTS.test_texts[:10]
     alone = np.concatenate([model.log_probs([text]) for text in texts])

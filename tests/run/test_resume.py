@@ -18,7 +18,7 @@ from mein.config import as_toml
 from mein.data.writers import open_writer
 from mein.errors import RunError
 from mein.runtime.tensors import load_tensors, save_tensors
-from tests import killing, tiny
+from tests.support import killing, tiny
 from tests.support.killing import STEPS, Death, live_and_die, step_of
 
 ALWAYS, NEVER = 0, 1e9  # seconds between checkpoints: one at every step, or only where an epoch ends
@@ -100,8 +100,8 @@ WORST_MOMENTS = [
     (Death("preparing", what="os.rename .vocabularies.json"), "pieces.model"),
     (Death("preparing", what="os.rename .prepared.json"), "encoded/unlabeled/store.json"),
     (Death("expert", what="open .expert.checkpoint", at=6, torn=True), ".expert.checkpoint*.tmp"),
-    (Death("labelling", what="os.remove expert.checkpoint"), "expert.checkpoint.safetensors"),
-    (Death("labelling", what="open .shard-00000.expert", torn=True), "encoded/*/.shard*.tmp"),
+    (Death("labeling", what="os.remove expert.checkpoint"), "expert.checkpoint.safetensors"),
+    (Death("labeling", what="open .shard-00000.expert", torn=True), "encoded/*/.shard*.tmp"),
     (Death("imitators", what="open metrics.jsonl", torn=True), "metrics.jsonl"),
     (Death("imitators", what="os.rename .imitators.safetensors"), "imitators.checkpoint.safetensors"),
     (Death("closed", what="say", at=3), "closed.checkpoint.safetensors"),  # an epoch told, not yet saved
@@ -127,7 +127,7 @@ def test_killed_at_the_worst_moments(tmp_path: Path, unbroken: Path) -> None:
 def test_what_the_expert_said_is_asked_again_where_it_is_damaged_or_gone(
     tmp_path: Path, unbroken: Path
 ) -> None:
-    """Killed when all is labelled and imitators learn; each part's labels then suffer another harm."""
+    """Killed when all is labeled and imitators learn; each part's labels then suffer another harm."""
     path, diary = tmp_path / "run", tmp_path / "diary"
     death = Death("imitators", what="open metrics.jsonl")
     assert live_and_die(path, diary, death, runtime__checkpoint_seconds=ALWAYS) == -signal.SIGKILL
@@ -203,7 +203,7 @@ def test_other_settings_are_refused_and_another_machine_is_not(finished: Path) -
 def test_other_labels_are_refused(finished: Path) -> None:
     labels = tiny.TEXTS.labeled_labels
     other = replace(tiny.TEXTS, labeled_labels=[*labels[1:], labels[0]])
-    with pytest.raises(RunError, match=r"The labelled documents are not those that the run in .* began with"):
+    with pytest.raises(RunError, match=r"The labeled documents are not those that the run in .* began with"):
         tiny.run(finished, tiny.corpus(other), resume=True)
 
 

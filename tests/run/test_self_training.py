@@ -1,4 +1,4 @@
-"""A student: an expert that learns from the labels and from what a finished run says of unlabelled text."""
+"""A student: an expert that learns from the labels and from what a finished run says of unlabeled text."""
 
 import re
 import shutil
@@ -239,7 +239,7 @@ def test_a_student_must_beat_its_teacher(errs: int, verdict: str) -> None:
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with labelled and raw text, and a run made from them."""
+    """A folder with labeled and raw text, and a run made from them."""
     folder, texts = tmp_path_factory.mktemp("files"), tiny.TEXTS
     write_csv(folder / "labeled.csv", texts.labeled_texts, texts.labeled_labels)
     write_csv(folder / "other.csv", texts.labeled_texts[::-1], texts.labeled_labels[::-1])
@@ -260,7 +260,7 @@ def test_the_shell_trains_one(files: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.chdir(files)
     answer = mein(*command(files, "second"), "--student-of", "first")
     assert answer.code == 0, answer.err
-    assert f"what {files / 'first'} says of 120 unlabelled documents" in answer.out
+    assert f"what {files / 'first'} says of 120 unlabeled documents" in answer.out
     assert read_config(RunFolder(files / "second")).expert.student_of == str(files / "first")
     assert len(list((files / "second" / LESSONS).iterdir())) == 1
 
@@ -349,5 +349,5 @@ def test_somebody_elses_word_has_no_students(tmp_path: Path) -> None:
 def test_a_student_without_raw_text_is_refused(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(files)
     words = command(files, "refused")[:-2]
-    refuses(r"A student needs unlabelled text .*: give --unlabeled FILE\.", *words, "--student-of", "first")
+    refuses(r"A student needs unlabeled text .*: give --unlabeled FILE\.", *words, "--student-of", "first")
     assert not (files / "refused" / "config.json").exists()

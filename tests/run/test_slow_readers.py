@@ -51,7 +51,7 @@ def test_a_slow_reader_reads_small_shards_and_tells_of_them(few_at_a_time: None,
     assert sum(told.steps["encoding"]) == RAW
     assert max(told.steps["encoding"]) <= 10
     assert told.steps["encoding test"] == [10] * 4
-    assert teacher.asked[:8] == [25, 25, 10, 20, 12, 25, 25, 25]  # train, dev, held out, unlabelled
+    assert teacher.asked[:8] == [25, 25, 10, 20, 12, 25, 25, 25]  # train, dev, held out, unlabeled
     store = Store.open(tmp_path / "encoded/train")
     assert store.shard_count == 3
     assert len(store.words()) == len(store.pieces()) == TRAIN

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("small_shards")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a finished run, its documents, and a store in every state."""
     folder = tmp_path_factory.mktemp("home")
-    make_stores(folder, SHARD, encoded="encoded", labelled="labelled")
+    make_stores(folder, SHARD, encoded="encoded", labeled="labeled")
     return folder
 
 
@@ -65,29 +65,29 @@ def test_a_single_document_is_told_as_one(home: Path, tmp_path: Path) -> None:
     assert "out holds 1 document in 1 shard, 0.0 MB." in answer.out, answer
 
 
-def test_every_document_is_labelled_once_by_the_expert_alone(home: Path) -> None:
+def test_every_document_is_labeled_once_by_the_expert_alone(home: Path) -> None:
     folder = RunFolder(home / "run")
     config = read_config(folder)
     model = load_variant(folder, config, "expert", choose_device("cpu"))
     words = model.encoder.encode(LEFT)[0]
     with torch.no_grad():
         z = torch.cat([model.expert(torch.tensor([row]), torch.tensor([len(row)])) for row in words])
-    np.testing.assert_allclose(probabilities(home / "labelled"), torch.softmax(z, 1), atol=1e-6)
-    first = pq.read_table(home / "labelled/shard-00000.expert.parquet")
+    np.testing.assert_allclose(probabilities(home / "labeled"), torch.softmax(z, 1), atol=1e-6)
+    first = pq.read_table(home / "labeled/shard-00000.expert.parquet")
     assert first.schema.names == ["negative", "positive"]
     assert {str(kind) for kind in first.schema.types} == {"float"}
 
 
 def test_processes_write_the_same_bytes_as_one(home: Path, tmp_path: Path) -> None:
-    encode(home, tmp_path / "labelled", "--workers", 2)
-    assert content(tmp_path / "labelled") == content(home / "encoded")
-    assert mein("label", tmp_path / "labelled", "--by", home / "run", "--workers", 2).code == 0
-    assert content(tmp_path / "labelled") == content(home / "labelled")
+    encode(home, tmp_path / "labeled", "--workers", 2)
+    assert content(tmp_path / "labeled") == content(home / "encoded")
+    assert mein("label", tmp_path / "labeled", "--by", home / "run", "--workers", 2).code == 0
+    assert content(tmp_path / "labeled") == content(home / "labeled")
 
 
-def test_a_labelled_store_becomes_a_run_like_any_other(home: Path, tmp_path: Path) -> None:
+def test_a_labeled_store_becomes_a_run_like_any_other(home: Path, tmp_path: Path) -> None:
     out = tmp_path / "large"
-    words = ("imitate", home / "labelled", "--like", home / "run", "--out", out)
+    words = ("imitate", home / "labeled", "--like", home / "run", "--out", out)
     answer = mein(*words, "--set", "imitator_training.epochs=1")
     assert answer.code == 0, answer
     assert "40 test documents" in answer.out
@@ -106,9 +106,9 @@ def test_a_labelled_store_becomes_a_run_like_any_other(home: Path, tmp_path: Pat
 def test_a_run_needs_no_encoded_text_to_be_followed(home: Path, tmp_path: Path) -> None:
     run = copied(home, "run", tmp_path)
     shutil.rmtree(run / "encoded")
-    assert mein("imitate", home / "labelled", "--like", run, "--out", tmp_path / "large").code == 0
+    assert mein("imitate", home / "labeled", "--like", run, "--out", tmp_path / "large").code == 0
     (run / "expert.safetensors").unlink()
-    words = ("imitate", home / "labelled", "--like", run, "--out", tmp_path / "other")
+    words = ("imitate", home / "labeled", "--like", run, "--out", tmp_path / "other")
     refuses(r".*run holds a classifier without its expert and its text: give the folder that.*", *words)
 
 
@@ -133,20 +133,20 @@ def test_ranks_share_the_shards_and_write_the_same_bytes(home: Path, tmp_path: P
             check=True,
             timeout=200,
         )
-    assert content(store) == content(home / "labelled")
+    assert content(store) == content(home / "labeled")
 
 
 def test_what_is_held_out_is_not_learned_from(home: Path, tmp_path: Path) -> None:
     out = tmp_path / "large"
-    assert mein("imitate", home / "labelled", "--like", home / "run", "--out", out).code == 0
+    assert mein("imitate", home / "labeled", "--like", home / "run", "--out", out).code == 0
     store, learned, held_out = (
-        Store.open(path) for path in (home / "labelled", out / "encoded/unlabeled", out / "encoded/held_out")
+        Store.open(path) for path in (home / "labeled", out / "encoded/unlabeled", out / "encoded/held_out")
     )
     parts = sorted(pieces_of(learned) + pieces_of(held_out))
     assert parts == sorted(pieces_of(store))
     assert len(learned) == 126
     assert [len(learned.column(EXPERT_COLUMN, shard)) for shard in range(6)] == list(learned.shard_lengths)
-    said = {tuple(row): p for row, p in zip(pieces_of(store), probabilities(home / "labelled"), strict=True)}
+    said = {tuple(row): p for row, p in zip(pieces_of(store), probabilities(home / "labeled"), strict=True)}
     for part in (learned, held_out):
         for shard in range(part.shard_count):
             for row, p in zip(part.pieces(shard).to_lists(), part.column(EXPERT_COLUMN, shard), strict=True):
@@ -156,7 +156,7 @@ def test_what_is_held_out_is_not_learned_from(home: Path, tmp_path: Path) -> Non
 def test_finished_steps_read_and_write_nothing(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = copied(home, "labelled", tmp_path)
+    store = copied(home, "labeled", tmp_path)
     times = {file: file.stat().st_mtime_ns for file in store.glob("[!.]*")}
     monkeypatch.setattr(workers, "write_shard", None)
     encode(home, store)
@@ -180,10 +180,10 @@ def test_a_store_of_other_text_is_refused(home: Path) -> None:
 
 
 def test_a_store_of_other_vocabularies_is_refused(home: Path, tmp_path: Path) -> None:
-    store = copied(home, "labelled", tmp_path)
+    store = copied(home, "labeled", tmp_path)
     manifest = (store / "store.json").read_text(encoding="utf-8")
     (store / "store.json").write_text(manifest.replace('"encoder": "', '"encoder": "0'), encoding="utf-8")
-    sentence = r".*labelled was encoded with other vocabularies than those of .*run: encode .*--like .*run`\."
+    sentence = r".*labeled was encoded with other vocabularies than those of .*run: encode .*--like .*run`\."
     refuses(sentence, "label", store, "--by", home / "run")
     refuses(sentence, "imitate", store, "--like", home / "run", "--out", tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -196,7 +196,7 @@ def test_a_run_whose_documents_are_gone_says_how_to_name_them(home: Path, tmp_pa
         config = (run / "config.json").read_text(encoding="utf-8")
         (run / "config.json").write_text(config.replace(f"{part}.csv", f"{part}-gone.csv"), encoding="utf-8")
     seal(RunFolder(run))
-    words = ("imitate", home / "labelled", "--like", run, "--out", tmp_path / "out")
+    words = ("imitate", home / "labeled", "--like", run, "--out", tmp_path / "out")
     refuses(r"The run in .*run was made with .*train-gone\.csv, which is not there: give its l.*", *words)
     refuses(r".*test-gone\.csv, which is not there: give its test.*", *words, "--labeled", home / "train.csv")
     named = (*words, "--labeled", home / "train.csv", "--test", home / "test.csv")
@@ -208,11 +208,11 @@ def test_a_run_whose_documents_are_gone_says_how_to_name_them(home: Path, tmp_pa
 
 def test_imitate_wants_labels(home: Path, tmp_path: Path) -> None:
     words = ("imitate", home / "encoded", "--like", home / "run", "--out", tmp_path / "out")
-    refuses(r".*encoded is not wholly labelled: label it with `mein label .*encoded --by .*run`\.", *words)
+    refuses(r".*encoded is not wholly labeled: label it with `mein label .*encoded --by .*run`\.", *words)
 
 
 def test_imitate_shares_what_it_must(home: Path, tmp_path: Path) -> None:
-    words = ("imitate", home / "labelled", "--like", home / "run", "--out", tmp_path / "out")
+    words = ("imitate", home / "labeled", "--like", home / "run", "--out", tmp_path / "out")
     refuses(
         r"expert\.hidden_dim cannot be set, for it .*: set something in im.*",
         *words,
@@ -224,7 +224,7 @@ def test_imitate_shares_what_it_must(home: Path, tmp_path: Path) -> None:
         tmp_path / "other.csv", ["a good film", "a bad film"] * 20, ["positive", "negative"] * 20
     )
     refuses(
-        r".*other\.csv holds other labelled documents than those of .*run: give the fi.*",
+        r".*other\.csv holds other labeled documents than those of .*run: give the fi.*",
         *words,
         "--labeled",
         other,
@@ -232,13 +232,13 @@ def test_imitate_shares_what_it_must(home: Path, tmp_path: Path) -> None:
 
 
 def test_a_store_that_changes_under_a_run_is_refused(home: Path, tmp_path: Path) -> None:
-    store, out = copied(home, "labelled", tmp_path), tmp_path / "out"
+    store, out = copied(home, "labeled", tmp_path), tmp_path / "out"
     words = ("imitate", store, "--like", home / "run", "--out", out)
     assert mein(*words).code == 0
     (out / "imitators.safetensors").unlink()
     labels = (store / "labels.json").read_text(encoding="utf-8")
     (store / "labels.json").write_text(labels + " ", encoding="utf-8")
-    refuses(r"The store .*labelled has changed since .*unlabeled was made from it: restore it, or.*", *words)
+    refuses(r"The store .*labeled has changed since .*unlabeled was made from it: restore it, or.*", *words)
 
 
 # Labels that somebody else wrote
@@ -251,11 +251,11 @@ def write_teacher(store: Path, shard: int, columns: dict[str, list[object]]) -> 
 
 
 def test_imitators_do_not_learn_from_two_teachers(home: Path, tmp_path: Path) -> None:
-    """They read the labelled text where the run's own expert labelled all the rest, and only there."""
+    """They read the labeled text where the run's own expert labeled all the rest, and only there."""
     store = copied(home, "encoded", tmp_path)
     write_teacher(store, 1, {"positive": [0.3] * 25, "negative": [0.7] * 25})
     assert mein("label", store, "--by", home / "run", "--workers", 1).code == 0
-    for name, text in (("own", home / "labelled"), ("both", store)):
+    for name, text in (("own", home / "labeled"), ("both", store)):
         words = ("imitate", text, "--like", home / "run", "--out", tmp_path / name)
         assert mein(*words, "--set", "imitator_training.reads_labeled=true").code == 0
         assert (tmp_path / name / "encoded/train/labels.json").exists() == (name == "own")
@@ -266,10 +266,10 @@ def test_another_teacher_s_labels_are_kept_in_any_order_of_columns(home: Path, t
     p = np.linspace(0, 1, 25)
     write_teacher(store, 1, {"positive": list(p), "id": list(range(25)), "negative": list(1 - p)})
     answer = mein("label", store, "--by", home / "run", "--workers", 1)
-    assert "1 shards were labelled by another teacher: kept as they are." in answer.out, answer
+    assert "1 shards were labeled by another teacher: kept as they are." in answer.out, answer
     found = Store.open(store).column(EXPERT_COLUMN, 1)
     np.testing.assert_allclose(found, np.stack([1 - p, p], axis=1), atol=1e-7)
-    expected = Store.open(home / "labelled").column(EXPERT_COLUMN, 2)
+    expected = Store.open(home / "labeled").column(EXPERT_COLUMN, 2)
     assert Store.open(store).column(EXPERT_COLUMN, 2).tolist() == expected.tolist()
 
 
@@ -311,7 +311,7 @@ def test_what_is_no_parquet_file_is_named(home: Path, tmp_path: Path) -> None:
 def test_two_experts_do_not_label_one_store(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = copied(home, "labelled", tmp_path)
+    store = copied(home, "labeled", tmp_path)
     (store / "labels.json").unlink()
     (store / "shard-00001.expert.parquet").unlink()
     run = steps.FinishedRun.open(home / "run")
@@ -322,12 +322,12 @@ def test_two_experts_do_not_label_one_store(
         ):
             steps.label(run, str(store), Silence())
     steps.label(run, str(store), Silence(), workers=1)
-    assert content(store) == content(home / "labelled")
+    assert content(store) == content(home / "labeled")
 
 
 def test_old_columns_are_still_read(home: Path, tmp_path: Path) -> None:
     """Stores of version 1, with lengths for shards and the expert's word as Arrow."""
-    store = copied(home, "labelled", tmp_path)
+    store = copied(home, "labeled", tmp_path)
     new = Store.open(store)
     said = [new.column(EXPERT_COLUMN, shard) for shard in range(new.shard_count)]
     for shard, probs in enumerate(said):
@@ -342,4 +342,4 @@ def test_old_columns_are_still_read(home: Path, tmp_path: Path) -> None:
     assert old.has_column(EXPERT_COLUMN)
     for shard, probs in enumerate(said):
         assert old.column(EXPERT_COLUMN, shard).tolist() == probs.tolist()
-    assert pieces_of(old) == pieces_of(Store.open(home / "labelled"))
+    assert pieces_of(old) == pieces_of(Store.open(home / "labeled"))

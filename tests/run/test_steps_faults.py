@@ -299,7 +299,7 @@ def test_a_damaged_shard_is_named_and_set_aside_on_request(
 
 
 @pytest.mark.parametrize("harm", [flip, cut])
-def test_labelling_never_uses_a_damaged_shard(
+def test_labeling_never_uses_a_damaged_shard(
     home: Path, tmp_path: Path, harm: Callable[[Path], None]
 ) -> None:
     start_of("label", home, tmp_path)
@@ -368,7 +368,7 @@ def test_labels_that_are_gone_are_asked_for_again_on_request(home: Path, tmp_pat
     start_of("imitate", home, tmp_path)
     (tmp_path / "store/shard-00001.expert.parquet").unlink()
     words = (*words_of("imitate", home, tmp_path), "--quarantine")
-    refuses(r".*is not wholly labelled: label it with `mein label .*store --by .*run`\.", *words)
+    refuses(r".*is not wholly labeled: label it with `mein label .*store --by .*run`\.", *words)
     assert mein(*words_of("label", home, tmp_path), "--quarantine").code == 0
     assert_undisturbed("label", home, tmp_path)
 
@@ -381,7 +381,7 @@ def test_another_s_labels_are_never_removed(home: Path, tmp_path: Path) -> None:
     whole = theirs.read_bytes()
     cut(ours)
     answer = mein(*words_of("label", home, tmp_path))
-    assert "1 shards were labelled by another teacher: kept as they are." in answer.out, answer
+    assert "1 shards were labeled by another teacher: kept as they are." in answer.out, answer
     assert theirs.read_bytes() == whole
     assert ours.read_bytes() == (home / "after-label/store" / ours.name).read_bytes()
     cut(theirs)

@@ -23,7 +23,7 @@ URL = "memory://bucket/store"
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a finished run, its documents, and a labelled store."""
+    """A folder with a finished run, its documents, and a labeled store."""
     folder = tmp_path_factory.mktemp("home")
     make_run(folder)
     with pytest.MonkeyPatch.context() as patch:

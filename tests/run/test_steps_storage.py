@@ -21,7 +21,7 @@ FILES = {"encode": 7, "label": 7}  # shards and a manifest: what each step write
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run, its documents, and a store after each step."""
     folder = tmp_path_factory.mktemp("home")
-    make_stores(folder, SHARD, encoded="encode", labelled="label")
+    make_stores(folder, SHARD, encoded="encode", labeled="label")
     return folder
 
 

@@ -167,7 +167,7 @@ def test_mein_label_asks_the_same_tutor(tutored: Path, tmp_path: Path) -> None:
     assert content(at["one"]) == content(at["two"])
     store, folder = Store.open(at["one"]), RunFolder(tutored)
     assert store.shard_count > 2
-    assert store.labelled_by == {sha256_of(tutored / TUTOR)}
+    assert store.labeled_by == {sha256_of(tutored / TUTOR)}
     of_run = load_tutor(folder, read_config(folder), CPU)
     z = expert_logits(of_run.expert, store.words())
     np.testing.assert_allclose(said(at["one"]), of_run.probs(z, store.pieces()), atol=1e-6)
@@ -179,7 +179,7 @@ def test_mein_label_asks_the_same_tutor(tutored: Path, tmp_path: Path) -> None:
 
 
 def test_a_run_on_a_store_goes_by_the_tutor_of_the_run_that_it_is_like(tutored: Path, tmp_path: Path) -> None:
-    """So that it knows the store's labels for its own tutor's, and asks that about the labelled text."""
+    """So that it knows the store's labels for its own tutor's, and asks that about the labeled text."""
     write = {"train": (tiny.TEXTS.labeled_texts, tiny.TEXTS.labeled_labels)}
     write["test"] = (tiny.TEXTS.test_texts, tiny.TEXTS.test_labels)
     files = {name: write_csv(tmp_path / f"{name}.csv", *parts) for name, parts in write.items()}
@@ -215,7 +215,7 @@ def test_a_damaged_tutor_is_refused(tutored: Path, tmp_path: Path) -> None:
         load_tutor(RunFolder(tmp_path / "run"), read_config(RunFolder(tutored)), CPU)
 
 
-def test_a_store_that_another_labelled_is_told_of(tutored: Path, tmp_path: Path) -> None:
+def test_a_store_that_another_labeled_is_told_of(tutored: Path, tmp_path: Path) -> None:
     """Imitators of the expert alone, on a store with the word of expert and lexicon: nobody is told a lie."""
     train = write_csv(tmp_path / "train.csv", tiny.TEXTS.labeled_texts, tiny.TEXTS.labeled_labels)
     words = ("--labeled", train, "--set", "imitator_training.learns_lexicon=false", "--out", tmp_path / "out")

@@ -40,7 +40,7 @@ def test_a_log_gets_a_line_now_and_then_not_one_a_batch(clock: Clock) -> None:
 
 def test_a_short_task_leaves_no_line_in_a_log(clock: Clock) -> None:
     file = io.StringIO()
-    with Terminal(Console(file=file)).task("labelling", 10) as task:
+    with Terminal(Console(file=file)).task("labeling", 10) as task:
         task.advance(10)
     assert file.getvalue() == ""
 
@@ -97,12 +97,12 @@ def test_time_left_is_a_clock() -> None:
     ]
 
 
-def test_labelling_tells_of_every_batch_not_of_whole_shards(
+def test_labeling_tells_of_every_batch_not_of_whole_shards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mein.mixture.inference.BATCH_TOKENS", 200)
     told = Recording()
     train_and_judge(tiny.config(), tiny.corpus(), tmp_path / "run", told, controls=())
-    raw, labelled = 120, 60  # in three shards: the raw text, what is held out of it, and train
-    assert sum(told.steps["labelling"]) == raw + labelled
-    assert len(told.steps["labelling"]) > 10
+    raw, labeled = 120, 60  # in three shards: the raw text, what is held out of it, and train
+    assert sum(told.steps["labeling"]) == raw + labeled
+    assert len(told.steps["labeling"]) > 10

@@ -207,6 +207,6 @@ def test_some_imitators_say_what_they_say_among_all(is_shared: bool) -> None:
 @pytest.mark.slow
 def test_the_bench_measures_both_steps_by_number_of_processes() -> None:
     found = bench_ranks(48, [1, 2], 1, ImitatorsConfig(windows=(1, 2), embedding_dim=2, channels=3))
-    for step in ("imitators", "labelling"):
+    for step in ("imitators", "labeling"):
         one, two = (found[step]["documents_per_second"][count]["median"] for count in (1, 2))
         assert found[step]["ratio"][2]["median"] == pytest.approx(two / one)

@@ -66,7 +66,7 @@ def test_what_a_kill_left_is_cleared_and_nothing_else(folder: RunFolder) -> None
     assert not (folder / ".config.json.77.tmp").exists()
 
 
-def test_a_temporary_name_is_recognised(tmp_path: Path) -> None:
+def test_a_temporary_name_is_recognized(tmp_path: Path) -> None:
     with atomic_path(tmp_path / "config.json") as temporary:
         temporary.write_bytes(b"{}")
         assert is_temporary(temporary.name)

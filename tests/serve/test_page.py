@@ -13,7 +13,7 @@ pytest.importorskip("fastapi", reason="serving needs the extra `serve`")
 pytest.importorskip("playwright", reason="needs the extra `browser`")
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from tests import serving, tiny
+from tests.support import serving, tiny
 from tests.support.serving import Server
 from tests.support.tiny import TEXTS
 
@@ -83,7 +83,7 @@ def shown(page: Page) -> str:
     return text
 
 
-def test_a_text_is_labelled_and_marked(page: Page) -> None:
+def test_a_text_is_labeled_and_marked(page: Page) -> None:
     text = TEXTS.test_texts[0]
     said = classify(page, text)
     expect(page.locator("#label")).to_have_text(str(said["label"]))
@@ -146,18 +146,18 @@ def test_everything_works_by_keyboard(page: Page) -> None:
     assert page.evaluate("document.activeElement.name") == "windows"
 
 
-def test_a_file_is_chosen_or_dropped_and_comes_back_labelled(page: Page) -> None:
+def test_a_file_is_chosen_or_dropped_and_comes_back_labeled(page: Page) -> None:
     content = 'id,text\n1,good battery\n2,"<b>bad</b>, bad"\n'
     file = {"name": "re<b>views.csv", "mimeType": "text/csv", "buffer": content.encode()}
     page.set_input_files("#file", file)
-    expect(page.locator("#file-state")).to_contain_text("2 rows labelled.")
+    expect(page.locator("#file-state")).to_contain_text("2 rows labeled.")
     with page.expect_download() as download:
         page.click("#file-state a")
     rows = Path(download.value.path()).read_text(encoding="utf-8").splitlines()
     assert rows[0] == '"id","text","label","probability"'
     assert rows[2].startswith('"2","<b>bad</b>, bad"')
     drop(page, "dropped.csv", "text\ngood\n")
-    expect(page.locator("#file-state")).to_contain_text("1 rows labelled. Save dropped.labelled.csv")
+    expect(page.locator("#file-state")).to_contain_text("1 rows labeled. Save dropped.labeled.csv")
 
 
 def drop(page: Page, name: str, content: str) -> None:

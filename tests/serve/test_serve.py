@@ -34,7 +34,7 @@ from mein.serve.batching import Batcher
 from mein.serve.guard import Histogram, JsonLines, Metrics
 from mein.serve.schema import ServeSettings, explained, make_settings
 from mein.text.words import WordsConfig, tokenize, words_in
-from tests import serving, tiny
+from tests.support import serving, tiny
 from tests.support.serving import Server, read, request
 from tests.support.tiny import TEXTS
 

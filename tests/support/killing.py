@@ -20,7 +20,7 @@ from tests.support import tiny
 STEPS = {
     "preparing": "prepared.json",
     "expert": "expert.safetensors",
-    "labelling": "encoded/held_out/labels.json",
+    "labeling": "encoded/held_out/labels.json",
     "imitators": "imitators.safetensors",
     "closed": "closed.safetensors",
     "random": "random.safetensors",

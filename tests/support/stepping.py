@@ -42,14 +42,14 @@ def make_run(folder: Path) -> Path:
     return folder / "run"
 
 
-def make_stores(folder: Path, shard: int, encoded: str, labelled: str) -> None:
-    """A finished run, and of its raw text two stores: one encoded, one labelled too, by one process."""
+def make_stores(folder: Path, shard: int, encoded: str, labeled: str) -> None:
+    """A finished run, and of its raw text two stores: one encoded, one labeled too, by one process."""
     run = make_run(folder)
     with patch.object(steps, "SHARD_DOCUMENTS", shard):
         words = ("--like", run, "--text", folder / "raw.csv", "--workers", 1)
         assert mein("encode", *words, "--out", folder / encoded).code == 0
-        shutil.copytree(folder / encoded, folder / labelled)
-        assert mein("label", folder / labelled, "--by", run, "--workers", 1).code == 0
+        shutil.copytree(folder / encoded, folder / labeled)
+        assert mein("label", folder / labeled, "--by", run, "--workers", 1).code == 0
 
 
 def content(path: Path) -> dict[str, bytes]:

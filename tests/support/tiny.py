@@ -46,7 +46,7 @@ def corpus(
     test_labels: Sequence[Any] | None = None,
     **others: Any,
 ) -> Corpus:
-    """The embedded corpus, small, with 3 test texts among the unlabelled; parts can be replaced."""
+    """The embedded corpus, small, with 3 test texts among the unlabeled; parts can be replaced."""
     all_unlabeled = [*texts.unlabeled_texts, *texts.test_texts[:3]]
     return Corpus(
         labeled=source_of_lists(texts.labeled_texts, texts.labeled_labels),

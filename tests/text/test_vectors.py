@@ -1,4 +1,4 @@
-"""Word vectors of raw text: neighbours counted by loops, information by hand, and words that are alike."""
+"""Word vectors of raw text: neighbors counted by loops, information by hand, and words that are alike."""
 
 import math
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ def cosine(a: np.ndarray, b: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("shards", [[TEXTS], [TEXTS[:2], TEXTS[2:4], TEXTS[4:]], [[text] for text in TEXTS]])
-def test_neighbours_are_those_of_plain_loops(shards: Sequence[Sequence[Sequence[int]]]) -> None:
+def test_neighbors_are_those_of_plain_loops(shards: Sequence[Sequence[Sequence[int]]]) -> None:
     near, counts = neighbors([ragged(shard) for shard in shards], VOCABULARY)
     expected, expected_counts = neighbors_by_loops(TEXTS)
     assert_allclose(near.toarray(), expected, rtol=1e-6)
@@ -92,7 +92,7 @@ def test_the_seed_decides() -> None:
 
 
 @pytest.mark.parametrize("texts", [[], [[]], [[3, 1], [4, 1]]], ids=["no text", "empty", "lone words"])
-def test_without_neighbours_they_are_0(texts: Sequence[Sequence[int]]) -> None:
+def test_without_neighbors_they_are_0(texts: Sequence[Sequence[int]]) -> None:
     assert_array_equal(word_vectors([ragged(texts)], VOCABULARY, dim=3, seed=1), np.zeros((VOCABULARY, 3)))
 
 

@@ -1,4 +1,4 @@
-"""Words: the tokenisers, which words are kept, how they are numbered, the file that holds them."""
+"""Words: the tokenizers, which words are kept, how they are numbered, the file that holds them."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What training minimises: each objective's gradient is that of plain loops, and draws repeat by step."""
+"""What training minimizes: each objective's gradient is that of plain loops, and draws repeat by step."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ from mein.text.batches import WordBatch, pad_words
 from mein.text.ragged import Ragged, ragged
 from mein.training.loop import OptimizationConfig, Runtime, Stage, train
 from mein.training.objectives import (
-    Labelled,
+    Labeled,
     Objective,
     Randomness,
     UnlabeledBatches,
@@ -72,16 +72,16 @@ def objective_of(training: str, warm_up_steps: int = 0) -> Objective:
     return replace(objective, neighbors=NEIGHBORS) if training == "ivat" else objective
 
 
-def labelled_batch() -> Labelled:
+def labeled_batch() -> Labeled:
     weights = torch.tensor(WEIGHTS, dtype=torch.double)
     alpha = torch.from_numpy(alpha_of(3))
-    return Labelled(pad_words(ragged(LABELED), CPU), alpha, torch.tensor(LABELS), weights)
+    return Labeled(pad_words(ragged(LABELED), CPU), alpha, torch.tensor(LABELS), weights)
 
 
 def gradients_of(expert: LSTMExpert, gates: Gates, objective: Objective) -> tuple[float, dict[str, Tensor]]:
     """The loss, and the gradient of every parameter, as training gets them."""
     named = {**dict(expert.named_parameters()), "lam": gates.lam}
-    loss = objective_loss(expert, gates(), labelled_batch(), objective, Randomness(SEED, "tuned", STEP))
+    loss = objective_loss(expert, gates(), labeled_batch(), objective, Randomness(SEED, "tuned", STEP))
     loss.backward()  # type: ignore[no-untyped-call]
     return loss.item(), {name: p.grad for name, p in named.items() if p.grad is not None}
 
@@ -153,12 +153,12 @@ class Plainly:
         return total
 
     def virtual(self, neighbors: Tensor | None, p_is_constant: bool = True) -> Tensor:
-        """The mean over unlabelled documents of KL(p || q)."""
+        """The mean over unlabeled documents of KL(p || q)."""
         alpha = torch.from_numpy(alpha_of(2))
         random = Generator().manual_seed(derive_seed(SEED, "noise", "tuned", STEP))
         noise = torch.empty(2, 7, D, dtype=torch.double).normal_(generator=random)
         total = torch.zeros((), dtype=torch.double)
-        for row, e in enumerate(self.embed(UNLABELED, "unlabelled dropout")):
+        for row, e in enumerate(self.embed(UNLABELED, "unlabeled dropout")):
             p = torch.softmax(self.logits(e, alpha[:, row]), 0)
             if neighbors is None:
                 r = self.power_step(e, p.detach(), alpha[:, row], noise[row])
@@ -215,7 +215,7 @@ def assert_same(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
         assert gradient.abs().max() > 1e-6, name
 
 
-@pytest.mark.parametrize("is_normalized", [False, True], ids=["raw", "normalised"])
+@pytest.mark.parametrize("is_normalized", [False, True], ids=["raw", "normalized"])
 @pytest.mark.parametrize("gates", ["free", "sigmoid"])
 @pytest.mark.parametrize("training", ["plain", "adv", "vat", "ivat"])
 def test_gradients_equal_those_of_loops_over_documents_and_words(
@@ -238,7 +238,7 @@ def test_without_a_push_nothing_diverges(mlp_dropout: float) -> None:
     losses = []
     for objective in (replace(objective_of("vat"), epsilon=1e-9), objective_of("plain")):
         randomness = Randomness(SEED, "tuned", STEP)
-        losses.append(objective_loss(expert, gates(), labelled_batch(), objective, randomness).item())
+        losses.append(objective_loss(expert, gates(), labeled_batch(), objective, randomness).item())
     assert losses[0] == pytest.approx(losses[1], abs=1e-9)
 
 
@@ -310,8 +310,8 @@ def test_a_step_repeats_and_the_next_one_differs(training: str) -> None:
         objective = replace(objective, draw=lambda step: draw(STEP))
 
     def loss_of(seed: int, stage: str, step: int) -> float:
-        labelled = labelled_batch()
-        return objective_loss(expert, mixture(), labelled, objective, Randomness(seed, stage, step)).item()
+        labeled = labeled_batch()
+        return objective_loss(expert, mixture(), labeled, objective, Randomness(seed, stage, step)).item()
 
     first = loss_of(1, "expert", 0)
     assert loss_of(1, "expert", 0) == first
@@ -349,13 +349,13 @@ def test_clean_and_perturbed_documents_are_dropped_out_alike_also_inside_the_exp
     torch.manual_seed(3)
     expert, objective = DropsOutInside(), objective_of(training)
     batch = pad_words(ragged(LABELED), CPU)
-    labelled = Labelled(batch, torch.zeros(0, 3, CLASSES), torch.tensor(LABELS), torch.tensor(WEIGHTS))
+    labeled = Labeled(batch, torch.zeros(0, 3, CLASSES), torch.tensor(LABELS), torch.tensor(WEIGHTS))
     objective = replace(objective, epsilon=1e-9)
     if training == "vat":
         objective = replace(objective, draw=lambda step: (ragged(UNLABELED), np.zeros((0, 2, CLASSES))))
     randomness = Randomness(SEED, "tuned", STEP)
-    plain = objective_loss(expert, torch.zeros(0), labelled, Objective(), randomness).item()
-    found = objective_loss(expert, torch.zeros(0), labelled, objective, randomness).item()
+    plain = objective_loss(expert, torch.zeros(0), labeled, Objective(), randomness).item()
+    found = objective_loss(expert, torch.zeros(0), labeled, objective, randomness).item()
     assert found == pytest.approx(2 * plain if training == "adv" else plain, rel=1e-5)
 
 
@@ -366,8 +366,8 @@ def test_a_teacher_learns_its_temperature_by_hand() -> None:
         teacher.log_tau.fill_(math.log(2.0))
     said = [[0.9, 0.1], [0.3, 0.7]]
     batch = WordBatch(torch.tensor(said).log(), torch.tensor([2, 2]))
-    labelled = Labelled(batch, torch.zeros(0, 2, 2), torch.tensor([1, 1]), torch.tensor([1.0, 3.0]))
-    objective_loss(teacher, torch.zeros(0), labelled, Objective(), Randomness(0, "s", 0)).backward()  # type: ignore[no-untyped-call]
+    labeled = Labeled(batch, torch.zeros(0, 2, 2), torch.tensor([1, 1]), torch.tensor([1.0, 3.0]))
+    objective_loss(teacher, torch.zeros(0), labeled, Objective(), Randomness(0, "s", 0)).backward()  # type: ignore[no-untyped-call]
     expected = 0.0
     for weight, probs in zip((0.5, 1.5), said, strict=True):
         z = [math.log(p) / 2 for p in probs]
@@ -377,7 +377,7 @@ def test_a_teacher_learns_its_temperature_by_hand() -> None:
     assert teacher.log_tau.grad.item() == pytest.approx(expected, rel=1e-5)
 
 
-def test_neighbours_are_found_anew_each_epoch_among_the_words_of_the_labelled_text() -> None:
+def test_neighbors_are_found_anew_each_epoch_among_the_words_of_the_labeled_text() -> None:
     expert, _ = setting("free", True)
     words = ragged([[3, 7, 1], [4, 1, 9]])
     room = room_for_neighbors(expert, words, PerturbationConfig(neighbors=3))
@@ -401,8 +401,8 @@ def test_neighbours_are_found_anew_each_epoch_among_the_words_of_the_labelled_te
 
 
 @pytest.mark.parametrize("kill", [2, 3, 4])
-def test_a_killed_ivat_goes_on_with_the_neighbours_of_its_epoch(tmp_path: Path, kill: int) -> None:
-    """Three steps an epoch, long ones, so that neighbours change: those of the epoch's start must stay."""
+def test_a_killed_ivat_goes_on_with_the_neighbors_of_its_epoch(tmp_path: Path, kill: int) -> None:
+    """Three steps an epoch, long ones, so that neighbors change: those of the epoch's start must stay."""
 
     def live(path: Path, last: int, scores: Iterator[int]) -> tuple[list[Tensor], list[Tensor]]:
         path.mkdir(exist_ok=True)
@@ -417,7 +417,7 @@ def test_a_killed_ivat_goes_on_with_the_neighbours_of_its_epoch(tmp_path: Path, 
             if step == last:
                 raise KeyboardInterrupt
             used.append(room.clone())
-            return objective_loss(expert, gates(), labelled_batch(), objective, Randomness(SEED, "s", step))
+            return objective_loss(expert, gates(), labeled_batch(), objective, Randomness(SEED, "s", step))
 
         def plan(epoch: int) -> Iterator[np.ndarray]:
             yield from (np.array([row]) for row in range(3))

@@ -124,7 +124,7 @@ def test_the_expert_labels_documents_softly_and_without_dropout(tmp_path: Path) 
 def test_only_words_of_training_documents_reach_the_expert_s_optimizer(tmp_path: Path) -> None:
     """Adam moves a row of the embedding only where it had a gradient: where its word was read.
 
-    So neither unlabelled nor dev nor test documents were trained on, in stage 1 or in stage 3.
+    So neither unlabeled nor dev nor test documents were trained on, in stage 1 or in stage 3.
     """
     settings = {"expert_training__learning_rate": 0.02, "expert_training__epochs": 4, "expert__dropout": 0.0}
     run = begin(tmp_path / "run", fine_tuning__learning_rate=0.02, **settings)
@@ -134,7 +134,7 @@ def test_only_words_of_training_documents_reach_the_expert_s_optimizer(tmp_path:
     tune_mixture_and_controls(run, learned_imitators(run, expert), controls=CONTROLS)
     read = set(np.unique(run.store("train").words(0).values).tolist())
     others = set(np.unique(run.store("unlabeled").words(0).values).tolist()) - read
-    assert len(others) > 10  # words that only unlabelled documents have
+    assert len(others) > 10  # words that only unlabeled documents have
     for name in ("expert", "closed", "random", "mixture"):
         after = load_tensors(run.folder / f"{name}.safetensors")[0]["embedding.weight"]
         rows = set((before != after).any(dim=1).nonzero().flatten().tolist())
@@ -194,7 +194,7 @@ def test_test_labels_are_read_at_the_very_end_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("centers", [True, False])
-def test_evidence_is_centred_on_unlabelled_text_if_asked(tmp_path: Path, centers: bool) -> None:
+def test_evidence_is_centered_on_unlabeled_text_if_asked(tmp_path: Path, centers: bool) -> None:
     run = begin(tmp_path, mixture__centers_evidence=centers)
     imitators = learned_imitators(run, learned_expert(run))
     alpha = imitator_alpha(imitators, run.store("held_out").pieces(0), run.classes)
@@ -223,7 +223,7 @@ def test_large_corpora_get_large_batches_and_a_rate_that_suits_them(
     assert found.learning_rate == pytest.approx(rate)
 
 
-def test_labelled_text_counts_for_the_size_of_batches() -> None:
+def test_labeled_text_counts_for_the_size_of_batches() -> None:
     few, many = (cast(Store, SimpleNamespace(manifest=SimpleNamespace(pieces=n))) for n in (5_000, 2_000_000))
     assert suited(ImitationConfig(), few, many).batch_tokens == 4_010
     assert suited(ImitationConfig(), few).batch_tokens == 512
@@ -245,7 +245,7 @@ def test_the_last_epoch_is_taken_only_where_the_rate_falls_to_zero(tmp_path: Pat
     assert imitation_stage(imitators, unlabeled, held_out, config, 0).takes_last == falls
 
 
-def test_imitators_read_labelled_text_where_they_should(tmp_path: Path) -> None:
+def test_imitators_read_labeled_text_where_they_should(tmp_path: Path) -> None:
     """Stage 2 then goes through it too, whole, however few of the others are drawn."""
     settings = {"imitator_training__documents": 7, "imitator_training__reads_labeled": True}
     run = begin(tmp_path / "run", **settings)

@@ -9,7 +9,7 @@ const make = (name, text = "", className = "") => {
   return element;
 };
 const SHOWN_LABELS = 8;
-const STEPS = 5; // depths of colour
+const STEPS = 5; // depths of color
 const FRAGMENTS = 12;
 
 const state = { answer: null, window: "all", side: "both", areAllShown: false, download: null };
@@ -226,15 +226,15 @@ async function labelFile(file) {
   by("file-problem").hidden = true;
   if (state.download) URL.revokeObjectURL(state.download);
   state.download = null;
-  by("file-state").textContent = `Labelling ${file.name} …`;
+  by("file-state").textContent = `Labeling ${file.name} …`;
   try {
     const response = await ask("label", { body: file, headers: { "Content-Type": "text/csv" } });
     const rows = Number(response.headers.get("x-rows"));
     state.download = URL.createObjectURL(await response.blob());
-    const link = make("a", `Save ${labelledName(file.name)}`);
+    const link = make("a", `Save ${labeledName(file.name)}`);
     link.href = state.download;
-    link.download = labelledName(file.name);
-    by("file-state").replaceChildren(`${rows.toLocaleString("en")} rows labelled. `, link);
+    link.download = labeledName(file.name);
+    by("file-state").replaceChildren(`${rows.toLocaleString("en")} rows labeled. `, link);
     link.focus();
   } catch (problem) {
     by("file-state").textContent = "";
@@ -242,7 +242,7 @@ async function labelFile(file) {
   }
 }
 
-const labelledName = (name) => `${name.replace(/\.csv$/i, "")}.labelled.csv`;
+const labeledName = (name) => `${name.replace(/\.csv$/i, "")}.labeled.csv`;
 
 // ---- wiring ----
 
