@@ -16,7 +16,7 @@ from benchmarks.networks import Sizes, bench_experts, bench_imitators
 from benchmarks.pipeline import bench_pipeline
 from benchmarks.scale import STEPS, bench_engines, bench_ranks, bench_scale, costs_page
 from benchmarks.use import Load, bench_predict, bench_serve
-from mein.cli.console import open_console, say
+from mein.cli.console import log, open_console
 from mein.data.columns import ColumnsConfig
 from mein.data.demo import demo_corpus
 from mein.data.readers import read_documents
@@ -156,7 +156,7 @@ def run_engines(
 def run_costs(results: Path, page: Path) -> None:
     """Make the page of what scale costs."""
     write_atomically(page, costs_page(results).encode("utf-8"))
-    say(open_console(), f"Wrote {page}.")
+    log(open_console(), f"Wrote {page}.")
 
 
 def run_ranks(documents: int, processes: Sequence[int], sizes: int, repeats: int, out: Path | None) -> None:

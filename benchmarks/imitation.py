@@ -25,7 +25,7 @@ from mein.imitators.reference import Imitators, ImitatorsConfig, imitation_loss
 from mein.model.artefacts import load_encoder
 from mein.model.build import build_imitators
 from mein.model.loading import read_config, read_labels
-from mein.runtime.progress import Silence
+from mein.runtime.progress import Quiet
 from mein.runtime.run_folder import RunFolder
 from mein.runtime.seeds import numpy_generator
 from mein.store.manifest import EXPERT_COLUMN
@@ -36,7 +36,7 @@ from mein.text.encoder import learn_vocabularies
 from mein.text.pieces import PiecesConfig
 from mein.text.words import WordsConfig
 from mein.training.imitation_batches import MixedShards, fetched
-from mein.training.loop import Runtime, Stage, Standing, take_step
+from mein.training.loop import Runtime, Stage, StageState, take_step
 from mein.training.scores import imitation_scores
 from mein.training.stages import ImitationConfig, imitation_stage, suited, train_imitators
 
@@ -108,21 +108,21 @@ def _ours(
     looked, curve = begin(), []
     steps_an_epoch = sum(1 for _ in looked.stage.plan(0))
     while looked.take(max(1, steps_an_epoch // LOOKS)):
-        curve.append((looked.standing.step, looked.stage.score()["kl"]))
+        curve.append((looked.state.step, looked.stage.score()["kl"]))
         if curve[-1][1] <= goal:
             break
     begin().take(WARM_STEPS)
     timed = begin()
     wait_for(device)
     started = time.perf_counter()
-    timed.take(looked.standing.step)
+    timed.take(looked.state.step)
     wait_for(device)
     seconds = time.perf_counter() - started
     return {
         "seconds": seconds,
         "kl": timed.stage.score()["kl"],
         "reached": bool(curve) and curve[-1][1] <= goal,
-        "steps": timed.standing.step,
+        "steps": timed.state.step,
         "share_of_waiting": timed.waiting / seconds,
         "curve": curve,
     }
@@ -132,10 +132,10 @@ class Steps:
     """A training of imitators, some steps at a time."""
 
     def __init__(self, stage: Stage, settings: ImitationConfig) -> None:
-        self.stage, self.settings, self.standing, self.waiting = stage, settings, Standing(), 0.0
+        self.stage, self.settings, self.state, self.waiting = stage, settings, StageState(), 0.0
         parameters = list(stage.parameters.values())
         self.optimizer = torch.optim.Adam(parameters, lr=settings.learning_rate, fused=True)
-        self.batches = _endless(stage, self.standing, settings.epochs)
+        self.batches = _endless(stage, self.state, settings.epochs)
 
     def take(self, steps: int) -> int:
         """How many of so many steps there were."""
@@ -145,18 +145,18 @@ class Steps:
             self.waiting += time.perf_counter() - asked
             if batch is None:
                 return step
-            take_step(self.stage, batch, self.standing, self.settings, self.optimizer)
-            self.standing.step += 1
+            take_step(self.stage, batch, self.state, self.settings, self.optimizer)
+            self.state.step += 1
         return steps
 
 
-def _endless(stage: Stage, standing: Standing, epochs: int) -> Iterator[Any]:
+def _endless(stage: Stage, state: StageState, epochs: int) -> Iterator[Any]:
     """The batches of all epochs, fetched ahead."""
     for epoch in range(epochs):
-        standing.epoch, standing.documents = epoch, 0
+        state.epoch, state.documents = epoch, 0
         for rows, batch in fetched(stage.plan(epoch), stage.fetch):
             yield batch
-            standing.documents += len(rows)
+            state.documents += len(rows)
 
 
 def _open(folder: RunFolder, part: str) -> Store:
@@ -212,7 +212,7 @@ def imitate(folder: str) -> None:
             unlabeled,
             held_out,
             ImitationConfig(epochs=1),
-            Runtime(run, Silence(), checkpoint_seconds=30.0),
+            Runtime(run, Quiet(), checkpoint_seconds=30.0),
             seed=0,
         )
 

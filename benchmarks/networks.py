@@ -28,7 +28,7 @@ from mein.mixture.inference import Evidence, expert_logits
 from mein.text.batches import PieceBatch, WordBatch, by_tokens, pack_pieces, pad_words
 from mein.text.ragged import Ragged, offsets_of
 from mein.training.imitation_batches import fetched
-from mein.training.loop import OptimizationConfig, Stage, Standing, take_step
+from mein.training.loop import OptimizationConfig, Stage, StageState, take_step
 from mein.training.objectives import Labeled, Objective, Randomness, objective_loss
 from mein.training.stages import shapes_read
 
@@ -98,11 +98,11 @@ def our_step(training: str, sizes: Sizes, batches: list[WordBatch]) -> Callable[
     named = {name: p for name, p in expert.named_parameters() if p.requires_grad}
     stage = Stage("bench", named, sizes.documents, lambda epoch: iter(()), list, loss, dict)
     optimizer = torch.optim.Adam(list(named.values()), lr=1e-3, fused=True)
-    standing = Standing()
+    state = StageState()
 
     def step(number: int) -> None:
-        take_step(stage, batches[number % BATCHES], standing, OptimizationConfig(), optimizer)
-        standing.step += 1
+        take_step(stage, batches[number % BATCHES], state, OptimizationConfig(), optimizer)
+        state.step += 1
 
     return step
 

@@ -17,7 +17,7 @@ from mein.data.corpus import Source
 from mein.model.artefacts import load_encoder
 from mein.model.loading import read_config, read_labels
 from mein.run.prepare import SHARD_CHARACTERS, SHARD_DOCUMENTS
-from mein.run.teacher import label_documents, load_tutor
+from mein.run.teacher import label_documents, load_teacher
 from mein.runtime.processes import cores
 from mein.runtime.progress import Reporter
 from mein.runtime.run_folder import RunFolder
@@ -34,7 +34,7 @@ def bench_pipeline(
     """Encode a text with a run's vocabularies, let its expert label it, train imitators anew on that."""
     folder = RunFolder(run)
     config = read_config(folder)
-    tutor, classes = load_tutor(folder, config, device), read_labels(folder)[0].classes
+    teacher, classes = load_teacher(folder, config, device), read_labels(folder)[0].classes
     encoder = load_encoder(config, folder)
     training = config.imitator_training.model_copy(update={"epochs": epochs, "patience": None})
     seconds: dict[str, float] = {}
@@ -43,7 +43,7 @@ def bench_pipeline(
         with _timed("encoding", seconds, device):
             store = _encoded(Path(name) / "unlabeled", config, encoder, source)
         with _timed("labeling", seconds, device):
-            label_documents(tutor, [store], classes, "bench", reporter)
+            label_documents(teacher, [store], classes, "bench", reporter)
         imitators = new_imitators(folder, config, device)
         gradient_bytes = sum(p.numel() * p.element_size() for p in imitators.parameters())
         held_out = Store.open(folder / "encoded/held_out")

@@ -41,9 +41,9 @@ from mein.experts.config import ExpertConfig
 from mein.experts.lstm import LSTMExpert
 from mein.imitators.reference import Imitators, ImitatorsConfig
 from mein.run.evaluate import train_and_judge
-from mein.run.teacher import Tutor, label_documents
+from mein.run.teacher import Teacher, label_documents
 from mein.runtime import ranks
-from mein.runtime.progress import Reporter, Silence
+from mein.runtime.progress import Quiet, Reporter
 from mein.runtime.seeds import numpy_generator
 from mein.store.manifest import EXPERT_COLUMN
 from mein.store.store import Store
@@ -52,7 +52,7 @@ from mein.text.encoder import learn_vocabularies
 from mein.text.pieces import PiecesConfig
 from mein.text.words import WordsConfig
 from mein.training.imitation_batches import fetched
-from mein.training.loop import Standing, take_step
+from mein.training.loop import StageState, take_step
 from mein.training.stages import LARGEST_BATCH, ImitationConfig, imitation_stage
 
 CHUNK_DOCUMENTS, FILE_DOCUMENTS = 10_000, 500_000
@@ -94,11 +94,11 @@ def bench_scale(
     `growth`: the highest peak of a process with the most documents over that with the fewest;
     `pace`: documents a second, the same way round; `speed_up`: with the most processes over the fewest.
     """
-    reporter = Silence() if reporter is None else reporter
+    reporter = Quiet() if reporter is None else reporter
     results = []
     for folder, documents in generated_corpora(document_counts):
         for workers in worker_counts:
-            reporter.say(f"{documents:,} documents, {workers} processes ...")
+            reporter.log(f"{documents:,} documents, {workers} processes ...")
             results.append(_measured(folder, documents, workers))
     return {"hardware": hardware(), "threads_per_process": 1, "results": results, **ratios(results)}
 
@@ -139,7 +139,7 @@ def make_small_run(folder: Path) -> None:
     paths = (str(folder / f"{part}.parquet") for part in ("train", "unlabeled", "test"))
     labeled, unlabeled, test = paths
     corpus = corpus_of_files(labeled, unlabeled, None, test, config.columns)
-    train_and_judge(config, corpus, folder / "run", Silence())
+    train_and_judge(config, corpus, folder / "run", Quiet())
 
 
 def write_generated(folder: Path, documents: int) -> None:
@@ -284,11 +284,11 @@ def imitate(folder: Path, config: ImitatorsConfig) -> float:
     settings = ImitationConfig(epochs=1, batch_tokens=LARGEST_BATCH)
     stage = imitation_stage(imitators, store, store, settings, 0)
     optimizer = torch.optim.Adam(imitators.parameters(), fused=True)
-    standing = Standing()
+    state = StageState()
     ranks.barrier()
     started = time.perf_counter()
     for _, batch in fetched(stage.plan(0), stage.fetch):
-        take_step(stage, batch, standing, settings, optimizer)
+        take_step(stage, batch, state, settings, optimizer)
     ranks.barrier()
     return time.perf_counter() - started
 
@@ -301,7 +301,7 @@ def label(folder: Path) -> float:
     expert = LSTMExpert(EXPERT, words, 2)
     ranks.barrier()
     started = time.perf_counter()
-    label_documents(Tutor(expert), [store], ("a", "b"), "a made-up expert", Silence())
+    label_documents(Teacher(expert), [store], ("a", "b"), "a made-up expert", Quiet())
     ranks.barrier()
     return time.perf_counter() - started
 
@@ -336,10 +336,10 @@ def bench_engines(
     Without the address of a cluster each command starts one and ends it. `fixed` is what no document
     costs, `a_million` what a million more do: a line through the medians of the fewest and the most.
     """
-    reporter = Silence() if reporter is None else reporter
+    reporter = Quiet() if reporter is None else reporter
     results = []
     for folder, documents in generated_corpora(document_counts):
-        reporter.say(f"{documents:,} documents, {turns} turns ...")
+        reporter.log(f"{documents:,} documents, {turns} turns ...")
         taken = [{name: _turn(folder, workers, name, address) for name in ENGINES} for _ in range(turns)]
         results.append(
             {"documents": documents, "steps": {step: _compared(taken, step) for step in ENGINE_STEPS}}

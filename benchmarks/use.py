@@ -30,7 +30,7 @@ from mein.errors import InputError, MeinError
 from mein.evaluation.baseline import INVERSE_REGULARIZATION, MAX_FEATURES
 from mein.model.loading import load_model
 from mein.model.model import Model
-from mein.predict.predict import Labeler
+from mein.predict.predict import Predictor
 
 LINEAR = "tf-idf + logistic regression"
 TRAINING_DOCUMENTS = 1_000  # that the linear model learns from, with the mixture's labels
@@ -63,13 +63,13 @@ def bench_predict(model: Model, texts: Sequence[str], threads: int, repeats: int
 
 
 def _systems(model: Model, texts: list[str]) -> dict[str, Ask]:
-    mixture = Labeler(model)
+    mixture = Predictor(model)
     systems: dict[str, Ask] = {
         "mixture": mixture.log_probs,
         "expert": lambda chunk: model.expert_logits(model.encode(chunk)),
     }
     if len(model.gates):
-        systems["imitators"] = Labeler(model, imitators_only=True).log_probs
+        systems["imitators"] = Predictor(model, imitators_only=True).log_probs
     learned_from = texts[:TRAINING_DOCUMENTS]
     return {**systems, LINEAR: linear_model(learned_from, mixture.log_probs(learned_from).argmax(axis=1))}
 

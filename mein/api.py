@@ -16,14 +16,14 @@ from sklearn.utils.validation import check_is_fitted
 from mein import sharing
 from mein.config import Config, load_config
 from mein.data.python import Unlabeled, as_list, as_texts, as_weights, corpus_of_lists
-from mein.data.soft_labels import Teacher
+from mein.data.soft_labels import SoftLabels
 from mein.errors import ConfigError, InputError, RunError
 from mein.explain import Explanation, explain
 from mein.mixture.inference import choose_device
 from mein.model.loading import load_model
 from mein.run.algorithm import CONTROLS
 from mein.run.evaluate import sentence, train_and_judge
-from mein.runtime.progress import Silence, Terminal
+from mein.runtime.progress import Quiet, Terminal
 
 OWN_PARAMETERS = {"seed": "random_state", "runtime.device": "device"}
 
@@ -69,7 +69,7 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         class_weight: str | Mapping[Any, float] | None = None,
         compares: bool = False,
         run_dir: str | Path | None = None,
-        teacher: Teacher | None = None,
+        soft_labels: SoftLabels | None = None,
         device: str = "auto",
         verbose: bool = False,
         random_state: int | np.random.RandomState | None = 0,
@@ -79,7 +79,7 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.class_weight = class_weight
         self.compares = compares
         self.run_dir = run_dir
-        self.teacher = teacher
+        self.soft_labels = soft_labels
         self.device = device
         self.verbose = verbose
         self.random_state = random_state
@@ -103,7 +103,7 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"X holds {len(texts)} texts but y holds {len(labels)} labels: give one for each."
             )
         config = self._config()
-        reporter = Terminal(Console(stderr=True)) if self.verbose else Silence()
+        reporter = Terminal(Console(stderr=True)) if self.verbose else Quiet()
         with tempfile.TemporaryDirectory(prefix="mein-") as temporary:
             by_class = self.class_weight if isinstance(self.class_weight, Mapping) else None
             weights = as_weights(sample_weight, by_class, labels)
@@ -117,7 +117,7 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 path,
                 reporter,
                 controls=CONTROLS if self.compares else (),
-                teacher=self.teacher,
+                soft_labels=self.soft_labels,
             )
             self._adopt(path)
             if self.run_dir is None and self.model_.hub is not None:  # a temporary folder's, soon gone
@@ -175,25 +175,27 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         cls,
         path_or_id: str | Path,
         device: str = "auto",
-        teacher: Teacher | None = None,
+        soft_labels: SoftLabels | None = None,
         *,
         revision: str | None = None,
         token: str | None = None,
     ) -> Self:
         """The classifier in a folder, or in a repository of the Hugging Face hub, which may be private."""
-        return cls.load(sharing.from_pretrained(path_or_id, revision=revision, token=token), device, teacher)
+        return cls.load(
+            sharing.from_pretrained(path_or_id, revision=revision, token=token), device, soft_labels
+        )
 
     def _source(self) -> Any:
         """The run folder, whose card has figures, or else the model in memory."""
         return self.model_ if self.run_dir is None else Path(self.run_dir)
 
     @classmethod
-    def load(cls, path: str | Path, device: str = "auto", teacher: Teacher | None = None) -> Self:
+    def load(cls, path: str | Path, device: str = "auto", soft_labels: SoftLabels | None = None) -> Self:
         """The classifier that `save`, or `mein train`, left in a folder, with its settings.
 
         A function that taught it is not in the folder: give it again.
         """
-        classifier = cls(device=device, teacher=teacher)
+        classifier = cls(device=device, soft_labels=soft_labels)
         classifier._adopt(Path(path))
         config = classifier.model_.config
         classifier.settings = config.model_dump(mode="json", exclude={"seed", "runtime", "class_weight"})
@@ -209,19 +211,19 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not isinstance(seed, int | np.integer):
             seed = check_random_state(seed).randint(2**31 - 1)
         settings = {"runtime.workers": 1, **given, "seed": int(seed), "runtime.device": self.device}
-        if self.teacher is not None and not callable(self.teacher):
+        if self.soft_labels is not None and not callable(self.soft_labels):
             raise ConfigError(
-                f"teacher is {self.teacher!r:.60}, which cannot be called: give a function from texts to "
+                f"teacher is {self.soft_labels!r:.60}, which cannot be called: give a function from texts to "
                 "probabilities, such as a pipeline's predict_proba."
             )
-        if self.teacher is not None:
-            settings.setdefault("expert.kind", "teacher")
+        if self.soft_labels is not None:
+            settings.setdefault("expert.kind", "given")
         if self.class_weight is not None and not isinstance(self.class_weight, Mapping):
             settings["class_weight"] = self.class_weight
         return load_config(self.preset, overrides=settings)
 
     def _adopt(self, path: Path) -> None:
-        self.model_ = load_model(path, self.device, self.teacher)
+        self.model_ = load_model(path, self.device, self.soft_labels)
         self.classes_ = _as_classes(self.model_.labels.classes)
         self.gates_ = self.model_.gates
 

@@ -49,7 +49,7 @@ def is_of_a_full_gpu(problem: RuntimeError) -> bool:
 
 
 @contextmanager
-def telling_of_a_full_gpu() -> Iterator[None]:
+def explaining_full_gpu() -> Iterator[None]:
     """Make a sentence of what is said where a GPU has no memory left."""
     try:
         yield

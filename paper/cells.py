@@ -39,7 +39,7 @@ OURS: dict[str, dict[str, Any]] = {
 }
 """Rows that the paper does not have; transformers for --set expert.model=FOLDER."""
 
-TEACHERS = {name: name.removesuffix("-student") for name in OURS if name.endswith("-student")}
+PREVIOUS_RUNS = {name: name.removesuffix("-student") for name in OURS if name.endswith("-student")}
 """Whose mixture, by our gates and with a lexicon, tells a student's expert about unlabeled text."""
 
 CHOSEN: dict[str, Any] = {
@@ -73,9 +73,9 @@ CHOSEN_FOR: dict[str, dict[str, Any]] = {
 transformer's are those of its preset, but for the epochs, set by hand; on some sets CHOSEN_ON, which comes
 after them, has the last word: on rotten it averages by 0.99, on r52 it learns for 20 epochs."""
 
-CHOSEN_OF_STUDENTS: dict[str, dict[str, Any]] = {
+CHOSEN_IN_SELF_TRAINING: dict[str, dict[str, Any]] = {
     "transformer-student": {
-        "expert.student_epochs": 2,
+        "expert.self_training_epochs": 2,
         "expert_training.batch_documents": 128,
         "expert_training.learning_rate": 1e-4,
     },
@@ -105,7 +105,7 @@ MAIN_RUN: dict[str, Any] = {
 }
 """What a row's main run has, whatever the preset says; its other runs branch off from there."""
 
-OWNED = ("seed", "expert.kind", "expert.training", "expert.language_model", "expert.student_of", *MAIN_RUN)
+OWNED = ("seed", "expert.kind", "expert.training", "expert.language_model", "expert.from_run", *MAIN_RUN)
 """Settings by which cells differ: the grid's to set, not the user's."""
 
 OF_THE_PAPER: dict[str, Any] = {
@@ -155,7 +155,7 @@ class Cell:
     """So many unlabeled documents for the imitators; none: all there are."""
 
     @property
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether it is made from all windows and all text, as the main run is."""
         return self.windows == WINDOWS and self.unlabeled is None
 
@@ -167,7 +167,7 @@ class Cell:
     @property
     def run(self) -> str:
         """The folder of the run that answers it: main, which trains the expert, or one that branches off."""
-        if self.trained_as not in OF_RUNS and self.is_whole:
+        if self.trained_as not in OF_RUNS and self.is_complete:
             return MAIN
         windows = "".join(map(str, self.windows))
         return f"{self.trained_as}-w{windows}-u{'all' if self.unlabeled is None else self.unlabeled}"

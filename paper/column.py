@@ -25,7 +25,7 @@ from benchmarks.measure import hardware
 from mein import __version__
 from mein.config import Config
 from mein.data.corpus import Corpus
-from mein.errors import InputError, RunError, telling_of_a_full_gpu
+from mein.errors import InputError, RunError, explaining_full_gpu
 from mein.evaluation.comparison import CLOSED_GATES, EXPERT, MIXTURE, RANDOM_VECTORS
 from mein.mixture.inference import choose_device
 from mein.mixture.lexicon import LEXICON, LEXICON_OF_TRAIN
@@ -41,7 +41,7 @@ from mein.store.manifest import EXPERT_COLUMN, LABELS
 from mein.store.store import Store
 from mein.text.words import Words
 from mein.training.loop import Runtime
-from paper.cells import DATA, MAIN, OF_RUNS, TEACHERS, Cell
+from paper.cells import DATA, MAIN, OF_RUNS, PREVIOUS_RUNS, Cell
 from paper.experiment import OF_TEXT, Experiment
 from paper.lines import append_lines, line_of, seconds_of
 
@@ -130,7 +130,7 @@ def record(
 
 def command(experiment: Experiment, cell: Cell) -> str:
     """What makes a cell anew."""
-    grid = "more-data" if cell.unlabeled is not None else "results" if cell.is_whole else "windows"
+    grid = "more-data" if cell.unlabeled is not None else "results" if cell.is_complete else "windows"
     words = ["mein", "reproduce", "--grid", grid, "--datasets", cell.dataset, "--experts", cell.expert]
     words += ["--seed", str(cell.seed), "--preset", experiment.preset]
     words += [] if experiment.data == DATA else ["--data", str(experiment.data)]
@@ -187,7 +187,7 @@ def under_work() -> Iterator[None]:
 def encoded_text(experiment: Experiment, cell: Cell, work: Path, corpus: Corpus) -> RunFolder:
     """The encoded text that all runs on a data set share; one whose expert has its own words has its own."""
     main = experiment.config(cell.dataset, cell.expert, cell.seed)
-    name = "text" if main.expert.reads_words else f"text-{TEACHERS.get(cell.expert, cell.expert)}"
+    name = "text" if main.expert.reads_words else f"text-{PREVIOUS_RUNS.get(cell.expert, cell.expert)}"
     # The transformer lies beside its text, in the folder hub, with the layers that are read.
     cut = "" if main.expert.layers is None else f"-of-{main.expert.layers}-layers"
     folder = RunFolder(work / (name + cut))
@@ -237,7 +237,7 @@ def cells_that_fit(experiment: Experiment, cells: Sequence[Cell]) -> list[Cell]:
         fitting += [cell for cell in own if cell.unlabeled not in too_many]
         if too_many:
             told = ", ".join(f"{amount:,}" for amount in too_many)
-            experiment.reporter.say(
+            experiment.reporter.log(
                 f"{place} has {most:,} unlabeled documents to learn from: {told} are left out."
             )
     return fitting
@@ -252,7 +252,7 @@ def expert_config(
     teacher: RunFolder | None = None,
 ) -> Config:
     """The settings of an expert, whose language model is trained first if it is not there yet."""
-    named = {} if teacher is None else {"expert.student_of": str(teacher.path)}
+    named = {} if teacher is None else {"expert.from_run": str(teacher.path)}
     config = experiment.config(cell.dataset, cell.expert, cell.seed, **named)
     if not config.expert.has_language_model:
         return config
@@ -281,7 +281,7 @@ def shared_seconds(config: Config, text: RunFolder) -> float:
 
 def run_column(experiment: Experiment, cells: list[Cell]) -> None:
     """Run cells that share data set, expert and seed; each is recorded as soon as it is known."""
-    with under_work(), telling_of_a_full_gpu():
+    with under_work(), explaining_full_gpu():
         for trained in _trained(experiment, cells):
             record(experiment, trained.cells, trained.config, trained.corpus, trained.folder, trained.before)
 
@@ -323,9 +323,9 @@ def _trained(experiment: Experiment, cells: list[Cell]) -> Iterator[Trained]:
 
 def _teacher(experiment: Experiment, cell: Cell) -> Trained | None:
     """The run that tells a student about unlabeled text, trained first if it is not there yet."""
-    if cell.expert not in TEACHERS:
+    if cell.expert not in PREVIOUS_RUNS:
         return None
-    lesson = Cell(cell.dataset, TEACHERS[cell.expert], "imn-lexicon", cell.seed)
+    lesson = Cell(cell.dataset, PREVIOUS_RUNS[cell.expert], "imn-lexicon", cell.seed)
     return next(_trained(experiment, [lesson]))
 
 
@@ -349,7 +349,7 @@ def _teach(experiment: Experiment, config: Config, corpus: Corpus, text: RunFold
 
 def _pass_lexicons_on(source: RunFolder, target: RunFolder, settings: Config) -> None:
     """Link what a run has learned from the labels and no expert, so that others need not learn it again."""
-    if settings.mixture.hears_lexicon:
+    if settings.mixture.uses_lexicon:
         for name in (LEXICON_OF_TRAIN, LEXICON):
             if (source / name).exists():
                 link_or_copy(source / name, target / name)

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 from rich.table import Table
 
-from mein.cli.console import open_console, say
+from mein.cli.console import log, open_console
 from mein.errors import InputError
 from mein.runtime.files import cache_folder
 from mein.runtime.progress import Terminal
@@ -29,7 +29,7 @@ def list_benchmarks() -> None:
         table.add_row(benchmark.name, what, *("" if n is None else f"{n:,}" for n in numbers))
     console = open_console()
     console.print(table, "")
-    say(console, "* `mein data NAME` downloads it; for the others it says where to get them.")
+    log(console, "* `mein data NAME` downloads it; for the others it says where to get them.")
 
 
 def prepare_benchmark(
@@ -51,7 +51,7 @@ def prepare_benchmark(
     with terminal.task(f"Reading {name}", total) as task:
         prepared = prepare(benchmark, source, out, seed, any_counts, task.advance, more)
     console.print(_summary(benchmark, prepared), "")
-    say(console, f"Written to {out}. Terms: {benchmark.license}.")
+    log(console, f"Written to {out}. Terms: {benchmark.license}.")
     return prepared
 
 
@@ -65,7 +65,7 @@ def fetch_benchmark(benchmark: Benchmark, console: Console) -> Path:
     folder = cache_folder() / "data" / benchmark.name
     for download in benchmark.downloads:
         if not (folder / download.name).exists():
-            say(console, f"Downloading {download.url} to {folder}.")
+            log(console, f"Downloading {download.url} to {folder}.")
         with _progress(console, download) as on_progress:
             fetch(download, folder, on_progress)
     return folder

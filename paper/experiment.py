@@ -21,13 +21,13 @@ from mein.runtime.progress import Reporter
 from paper.cells import (
     CHOSEN,
     CHOSEN_FOR,
-    CHOSEN_OF_STUDENTS,
+    CHOSEN_IN_SELF_TRAINING,
     CHOSEN_ON,
     EXPERTS,
     MAIN_RUN,
     OURS,
     OWNED,
-    TEACHERS,
+    PREVIOUS_RUNS,
 )
 from paper.datasets import BENCHMARKS
 
@@ -50,7 +50,7 @@ def digest_of(config: Config) -> str:
     Defaults are left out of it, so that a setting that is new to mein changes no digest; and so are those of
     a language model where there is none.
     """
-    exclude: Any = {"runtime": True, "seed": True, "expert": {"language_model", "student_of"}}
+    exclude: Any = {"runtime": True, "seed": True, "expert": {"language_model", "from_run"}}
     if not config.expert.has_language_model:
         exclude["pretraining"] = True
     told = config.model_dump(mode="json", exclude=exclude, exclude_defaults=True)
@@ -141,9 +141,9 @@ class Experiment:
         """What we chose for an expert's row, or for all; other presets are taken at their word."""
         if self.preset != "full":
             return {}
-        own = {} if expert is None else CHOSEN_FOR.get(TEACHERS.get(expert, expert), {})
-        students = {} if expert is None else CHOSEN_OF_STUDENTS.get(expert, {})
-        return CHOSEN | own | CHOSEN_ON.get(dataset, {}) | students
+        own = {} if expert is None else CHOSEN_FOR.get(PREVIOUS_RUNS.get(expert, expert), {})
+        self_training = {} if expert is None else CHOSEN_IN_SELF_TRAINING.get(expert, {})
+        return CHOSEN | own | CHOSEN_ON.get(dataset, {}) | self_training
 
     def digest(self, dataset: str, expert: str) -> str:
         """What tells an expert's results by these settings from those by others."""

@@ -71,7 +71,7 @@ def read_lines(folder: Path) -> list[Line]:
     found: dict[Cell, Line] = {}
     documents: dict[str, int] = {}
     for path in sorted(folder.glob("*.jsonl")):
-        found |= _parsed(path, _whole(path.read_bytes()), documents)
+        found |= _parsed(path, _complete(path.read_bytes()), documents)
     return list(found.values())
 
 
@@ -86,7 +86,7 @@ def append_lines(path: Path, lines: Sequence[Line]) -> None:
             fcntl.flock(file, fcntl.LOCK_EX)
             file.seek(0)
             content = file.read()
-            whole = _whole(content)
+            whole = _complete(content)
             documents: dict[str, int] = {}
             known = _parsed(path, whole, documents)
             added = [line for line in lines if cell_of(line) not in known]
@@ -132,7 +132,7 @@ def of_the_same_seeds(lines: Sequence[Line]) -> list[Line]:
     return kept
 
 
-def _whole(content: bytes) -> bytes:
+def _complete(content: bytes) -> bytes:
     """A file's content less a last line that was cut; one that lacks its newline alone is given it."""
     last = content.rpartition(b"\n")[2]
     if not last:

@@ -13,13 +13,13 @@ from typing import Any
 
 from rich.console import Console
 
-from mein.cli.console import open_console, say
+from mein.cli.console import log, open_console
 from mein.cli.engine import HERE, Engine, opened, tasks_on_ray
 from mein.errors import ConfigError, MeinError, RunError
 from mein.runtime.files import write_atomically, writing_failed
 from mein.runtime.processes import own_path
-from mein.runtime.progress import Reporter, Silence, Terminal
-from paper.cells import EXPERTS, MAIN, OURS, TEACHERS, Cell, more_data, results, windows
+from mein.runtime.progress import Quiet, Reporter, Terminal
+from paper.cells import EXPERTS, MAIN, OURS, PREVIOUS_RUNS, Cell, more_data, results, windows
 from paper.column import cells_that_fit, run_column, under_work
 from paper.experiment import Experiment, shared_settings
 from paper.lines import Line, append_lines, missing, read_lines
@@ -53,7 +53,7 @@ def reproduce(request: Request, jobs: int, engine: Engine = HERE) -> None:
     console = open_console()
     columns = _columns(request, _experiment(request, Terminal(console)))
     cells = sum(map(len, columns))
-    say(console, f"{cells} cells are missing, in {len(columns)} runs.")
+    log(console, f"{cells} cells are missing, in {len(columns)} runs.")
     for dataset in request.datasets if columns else ():
         append_lines(request.results / f"{dataset}.jsonl", [])  # refuses a place that cannot be written to
     with opened(engine) as on_ray:
@@ -73,11 +73,11 @@ def _run_here(request: Request, columns: Sequence[list[Cell]], console: Console)
     complaints = []
     experiment = _experiment(request, Terminal(console))
     for column in columns:
-        say(console, f"{column[0].dataset}, {column[0].expert}, seed {column[0].seed}", "bold")
+        log(console, f"{column[0].dataset}, {column[0].expert}, seed {column[0].seed}", "bold")
         try:
             run_column(experiment, column)
         except MeinError as problem:
-            say(console, f"This run failed: {problem}")
+            log(console, f"This run failed: {problem}")
             complaints.append(str(problem))
     return complaints
 
@@ -90,7 +90,7 @@ def _run_beside(request: Request, columns: Sequence[list[Cell]], jobs: int, cons
         for number, run in enumerate(as_completed(runs), start=1):
             cell, complaint = runs[run], run.result()
             name = f"{cell.dataset}, {cell.expert}, seed {cell.seed}, {cell.run}"
-            say(console, f"{number} of {len(runs)}: {name} {'has ended' if complaint is None else 'failed'}.")
+            log(console, f"{number} of {len(runs)}: {name} {'has ended' if complaint is None else 'failed'}.")
             complaints += [] if complaint is None else [complaint]
     return complaints
 
@@ -98,9 +98,9 @@ def _run_beside(request: Request, columns: Sequence[list[Cell]], jobs: int, cons
 def _run_on_ray(request: Request, columns: Sequence[list[Cell]], console: Console) -> list[str]:
     """Run each column as a task of Ray, whose machines share the folders."""
     complaints = []
-    runs = [partial(run_column, _experiment(request, Silence()), column) for column in columns]
+    runs = [partial(run_column, _experiment(request, Quiet()), column) for column in columns]
     for number, complaint in enumerate(tasks_on_ray(runs), start=1):
-        say(console, f"{number} of {len(runs)} runs have ended.")
+        log(console, f"{number} of {len(runs)} runs have ended.")
         complaints += [] if complaint is None else [complaint]
     return complaints
 
@@ -131,7 +131,7 @@ def write_pages(folder: Path, page: Path) -> None:
     parts = [results_page(lines), speed_table(folder), "\n".join(shown)]
     text = "\n\n".join(part.strip() for part in parts if part) + "\n"
     write_atomically(page, text.encode("utf-8"))
-    say(open_console(), f"Wrote {page}.")
+    log(open_console(), f"Wrote {page}.")
 
 
 def _columns(request: Request, experiment: Experiment) -> list[list[Cell]]:
@@ -141,7 +141,7 @@ def _columns(request: Request, experiment: Experiment) -> list[list[Cell]]:
     for expert in request.experts:
         if expert not in EXPERTS | OURS:
             raise ConfigError(f"Unknown expert {expert!r}: choose among {', '.join(EXPERTS | OURS)}.")
-        if expert in TEACHERS and request.grid == "more-data":
+        if expert in PREVIOUS_RUNS and request.grid == "more-data":
             raise ConfigError(f"{expert} has heard of all raw text: choose others for the grid more-data.")
     done = read_lines(request.results)
     _refuse_other_settings(request, experiment, done)

@@ -116,9 +116,9 @@ def _results(dataset: str, lines: Sequence[Line]) -> str:
     if empty == len(experts) * len(VARIANTS):
         return ""
     table = _table(["expert", *(TITLES[variant] for variant in VARIANTS)], rows)
-    remarks = [f"{empty} of {len(experts) * len(VARIANTS)} cells are empty.", *_without_row(blank)]
-    remarks += _mixed_settings(lines)
-    return f"### Table of results\n\n{table}\n\n{' '.join(remarks)}"
+    notes = [f"{empty} of {len(experts) * len(VARIANTS)} cells are empty.", *_without_row(blank)]
+    notes += _mixed_settings(lines)
+    return f"### Table of results\n\n{table}\n\n{' '.join(notes)}"
 
 
 def _without_row(experts: Sequence[str]) -> Iterator[str]:
@@ -197,7 +197,7 @@ def _is_starred(lines: Sequence[Line], found: Sequence[Line]) -> bool:
             for line in lines
             if line["expert"] == found[0]["expert"]
             and cell_of(line).variant == rival
-            and cell_of(line).is_whole
+            and cell_of(line).is_complete
         }
         pairs = [(line, others[line["seed"]]) for line in found if line["seed"] in others]
         if not pairs:

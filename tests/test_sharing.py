@@ -16,7 +16,14 @@ from mein.model.loading import load_model
 from mein.sharing import SHARED, from_pretrained, push_to_hub, save_pretrained
 from tests.support import tiny
 
-PRIVATE = ("predictions.parquet", "judged.json", "metrics.jsonl", "encoded", "report.html", "provenance.json")
+PRIVATE = (
+    "predictions.parquet",
+    "highlights.json",
+    "metrics.jsonl",
+    "encoded",
+    "report.html",
+    "provenance.json",
+)
 TEXTS = tiny.TEXTS.test_texts[:8]
 
 

@@ -3,7 +3,7 @@
 from rich import box
 from rich.table import Table
 
-from mein.cli.console import complain, open_console, say
+from mein.cli.console import complain, log, open_console
 from mein.data.audit import NAMES, Audit, audit
 from mein.data.columns import ColumnsConfig
 
@@ -26,12 +26,12 @@ def check_data(
         console.print(_figures(found), "")
     if "labeled" in found.parts:
         console.print(_classes(found), "")
-    for remark in found.remarks:
-        say(console, f"- {remark}")
+    for note in found.notes:
+        log(console, f"- {note}")
     for problem in found.problems:
         complain(problem)
     if not found.problems:
-        say(console, "Nothing stands in the way of training.", "bold")
+        log(console, "Nothing stands in the way of training.", "bold")
     return len(found.problems)
 
 

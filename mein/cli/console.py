@@ -33,7 +33,7 @@ def open_console(*, stderr: bool = False) -> Console:
     )
 
 
-def say(console: Console, sentence: str | Text, style: str = "") -> None:
+def log(console: Console, sentence: str | Text, style: str = "") -> None:
     """A sentence, wrapped at words on a terminal and left in one line in a log."""
     console.print(sentence, style=style, soft_wrap=not console.is_terminal)
 
@@ -41,7 +41,7 @@ def say(console: Console, sentence: str | Text, style: str = "") -> None:
 def complain(sentence: str) -> None:
     """One sentence on stderr about what the user can mend."""
     console = open_console(stderr=True)
-    say(console, Text.assemble(("Error:", "bold red"), " ", sentence))
+    log(console, Text.assemble(("Error:", "bold red"), " ", sentence))
 
 
 def show_seeds(out: Path, folders: Sequence[Path], tables: Sequence[Sequence[Row]], console: Console) -> None:

@@ -11,7 +11,7 @@ from mein.errors import ConfigError
 if TYPE_CHECKING:  # what a command imports while the engine starts
     from mein.config import Config
     from mein.data.corpus import Corpus
-    from mein.run.teacher import Labeling
+    from mein.run.teacher import LabelingEngine
     from mein.runtime.progress import Reporter
     from mein.store.writing import Spread
 
@@ -48,7 +48,7 @@ def encoding_on_ray(workers: int | None) -> "Spread":
     return partial(encode_on_ray, workers)
 
 
-def labeling_on_ray(workers: int | None) -> "Labeling":
+def labeling_on_ray(workers: int | None) -> "LabelingEngine":
     """Labels in so many processes of the cluster; none: as many as it has GPUs, or cores."""
     from mein.engines.steps import label_on_ray
 

@@ -7,14 +7,14 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from mein.cli.console import open_console, say
-from mein.cli.run_use import teacher_of
+from mein.cli.console import log, open_console
+from mein.cli.run_use import soft_labels_of
 from mein.explain import Explanation, as_page, explain
 from mein.explain.page import laid_out, scale, sum_of_parts
 from mein.model.loading import load_model
 from mein.runtime.files import write_atomically
 
-FAINTEST = 0.05  # of the strongest piece's contribution; below, a piece has no color
+SMALLEST_SCALE = 0.05  # of the strongest piece's contribution; below, a piece has no color
 COLORS = {True: (40, 170, 90), False: (215, 70, 60)}
 
 
@@ -23,12 +23,12 @@ def explain_text(
     text: str,
     labels: tuple[str | None, str | None],
     top: int,
-    teacher_file: str | None,
+    soft_label_file: str | None,
     html: Path | None,
     as_json: bool,
 ) -> None:
     """Show the label of a text and who spoke for it."""
-    explanation = explain(load_model(path, teacher=teacher_of(path, teacher_file)), text, *labels)
+    explanation = explain(load_model(path, soft_labels=soft_labels_of(path, soft_label_file)), text, *labels)
     if html is not None:
         write_atomically(html, as_page(explanation, max(top, 1)).encode("utf-8", "replace"))
     if as_json:
@@ -36,7 +36,7 @@ def explain_text(
         return
     _show(explanation, top)
     if html is not None:
-        say(open_console(), f"Wrote {html}.")
+        log(open_console(), f"Wrote {html}.")
 
 
 def _show(explanation: Explanation, top: int) -> None:
@@ -45,17 +45,17 @@ def _show(explanation: Explanation, top: int) -> None:
     if any(fragment.contribution for fragment in explanation.fragments):
         console.print(Text.assemble("\n", colored(explanation), "\n"))
         console.print(_fragment_table(explanation, top))
-        say(
+        log(
             console,
             "p is what the imitator says of the fragment alone, before its gate.",
             "dim",
         )
     elif explanation.is_silent:
-        say(
+        log(
             console, "The text holds no word that the run knows: this is the share of each class in training."
         )
     else:
-        say(console, "No fragment moved it: the imitators have no say in this run (their gates are closed).")
+        log(console, "No fragment moved it: the imitators have no say in this run (their gates are closed).")
 
 
 def colored(explanation: Explanation) -> Text:
@@ -69,7 +69,7 @@ def colored(explanation: Explanation) -> Text:
 
 def _style(share: float) -> str:
     """A tint between white and the full color, with black letters: readable on any terminal."""
-    if abs(share) < FAINTEST:
+    if abs(share) < SMALLEST_SCALE:
         return ""
     red, green, blue = (round(255 - abs(share) * (255 - part)) for part in COLORS[share > 0])
     return f"black on rgb({red},{green},{blue})"

@@ -17,7 +17,7 @@ from mein.cli.options import (
     Preset,
     Resume,
     Run,
-    TeacherFile,
+    SoftLabelFile,
     Test,
     TextColumn,
     Unlabeled,
@@ -26,7 +26,7 @@ from mein.cli.serve import serve
 from mein.cli.store import encode, imitate, label
 from mein.cli.train import pretrain, train
 from mein.cli.use import explain, export, predict
-from mein.errors import MeinError, telling_of_a_full_gpu
+from mein.errors import MeinError, explaining_full_gpu
 from mein.runtime import ranks
 from paper.__main__ import data, reproduce
 
@@ -110,13 +110,13 @@ def evaluate(
     documents: Annotated[str, typer.Argument(metavar="FILE", help="Labeled documents.")],
     text_column: TextColumn = None,
     label_column: LabelColumn = None,
-    teacher: TeacherFile = None,
+    soft_labels: SoftLabelFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Judge a run, beside its controls, on labeled documents."""
     from mein.cli.run_use import evaluate_run
 
-    evaluate_run(run, documents, (text_column, label_column), teacher, as_json)
+    evaluate_run(run, documents, (text_column, label_column), soft_labels, as_json)
 
 
 @app.command()
@@ -147,7 +147,7 @@ def main() -> None:
     is_debugging = "--debug" in sys.argv
     sys.argv = [argument for argument in sys.argv if argument != "--debug"]
     try:
-        with telling_of_a_full_gpu():
+        with explaining_full_gpu():
             ranks.join()
             app(prog_name="mein")
     except (MeinError, OSError) as problem:
@@ -159,17 +159,17 @@ def main() -> None:
             complain(str(problem) if isinstance(problem, MeinError) else _of_system(problem))
         sys.exit(2)
     except KeyboardInterrupt:
-        _say_how_to_go_on()
+        _show_how_to_resume()
         sys.exit(INTERRUPTED)
     except SystemExit as ended:  # subtle: typer turns Ctrl-C into this, without a word
         if ended.code == INTERRUPTED:
-            _say_how_to_go_on()
+            _show_how_to_resume()
         raise
     finally:
         ranks.leave()
 
 
-def _say_how_to_go_on() -> None:
+def _show_how_to_resume() -> None:
     if not ranks.is_first():
         return
     sys.stderr.write(

@@ -41,13 +41,13 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the figures as JSON.
 LanguageModel = Annotated[
     Path | None, typer.Option("--lm", metavar="FOLDER", help="A language model of `mein pretrain`.")
 ]
-TeacherFile = Annotated[
+SoftLabelFile = Annotated[
     str | None,
-    typer.Option("--teacher", metavar="FILE", help="Documents with a teacher's column `probabilities`."),
+    typer.Option("--soft-labels", metavar="FILE", help="Documents with a teacher's column `probabilities`."),
 ]
-StudentOf = Annotated[
+FromRun = Annotated[
     Path | None,
-    typer.Option("--student-of", metavar="RUN", help="Also learn what a finished run says of raw text."),
+    typer.Option("--from-run", metavar="RUN", help="Also learn what a finished run says of raw text."),
 ]
 
 Engine = Annotated[str, typer.Option("--engine", metavar="NAME", help="processes, or ray: many machines.")]

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from mein.cli.console import open_console, say
-from mein.cli.run_train import Settings, tell_of_columns, tell_of_new
+from mein.cli.console import log, open_console
+from mein.cli.run_train import Settings, show_columns, show_vocabularies
 from mein.config import Config, load_config, merged
 from mein.data.readers import read_documents
 from mein.errors import ConfigError
@@ -21,10 +21,10 @@ def run_pretraining(paths: Sequence[str], out: Path, settings: Settings, resume:
     console = open_console()
     config = _config_of(settings)
     choose_device(config.runtime.device)
-    tell_of_new(out, resume, console)
+    show_vocabularies(out, resume, console)
     for path in paths:
         next(read_documents(path, config.columns, labeled=False, may_guess=True))
-        tell_of_columns(path, config.columns, console)
+        show_columns(path, config.columns, console)
     texts = texts_of(paths, config.columns)
     name, terminal = ", ".join(paths), Terminal(console)
     if config.expert.has_encoder:
@@ -33,8 +33,8 @@ def run_pretraining(paths: Sequence[str], out: Path, settings: Settings, resume:
     else:
         found = pretrain(config, texts, name, RunFolder(out), terminal, resume=resume)
         what, use = "language model", f"--lm {out}"
-    say(console, f"Perplexity on held-out text: {found:.1f}.", "bold")
-    say(console, f"The {what} is in {out}: use it with `mein train {use} ...`.")
+    log(console, f"Perplexity on held-out text: {found:.1f}.", "bold")
+    log(console, f"The {what} is in {out}: use it with `mein train {use} ...`.")
 
 
 def _config_of(settings: Settings) -> Config:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from mein.cli.console import open_console, say
+from mein.cli.console import log, open_console
 from mein.errors import ConfigError, InputError, MissingExtra
 from mein.model.loading import load_model
 
@@ -49,7 +49,7 @@ def serve_run(
     gc.collect()
     gc.freeze()  # what is loaded stays: looking through it again would hold up requests for 0.1 seconds
     with listen(host, port) as listener:
-        say(open_console(), greeting(path, host, listener.getsockname()[1], token))
+        log(open_console(), greeting(path, host, listener.getsockname()[1], token))
         with suppress(KeyboardInterrupt):  # which uvicorn raises again once all is answered
             uvicorn.Server(config).run(sockets=[listener])
 

@@ -17,7 +17,7 @@ from mein.data.audit import replaced_columns
 from mein.data.columns import ColumnsConfig
 from mein.data.corpus import Source
 from mein.data.readers import read_documents
-from mein.data.soft_labels import TeacherTable
+from mein.data.soft_labels import SoftLabelTable
 from mein.report.charts import counted
 from mein.run.steps import (
     FinishedRun,
@@ -33,7 +33,7 @@ from mein.run.steps import (
     without_damage,
 )
 from mein.run.teacher import KERNELS
-from mein.runtime.progress import Reporter, Silence, Terminal
+from mein.runtime.progress import Quiet, Reporter, Terminal
 from mein.runtime.ranks import is_first
 from mein.store.store import Store
 
@@ -44,7 +44,7 @@ def encode_files(
     out: str,
     text_column: str | None,
     test: str | None,
-    teacher_file: str | None,
+    soft_label_file: str | None,
     workers: int | None,
     on_ray: bool,
 ) -> None:
@@ -57,10 +57,10 @@ def encode_files(
     next(source())  # refuses what cannot be read before anything is made
     for path in paths if text_column is None else ():
         for told in replaced_columns(path, columns):
-            reporter.say(told)
-    held_back, teacher = _test_of(run, test, reporter), None
-    if teacher_file is not None:
-        teacher = TeacherTable(teacher_file, run.config.columns, run.labels.classes)
+            reporter.log(told)
+    held_back, soft_labels = _test_of(run, test, reporter), None
+    if soft_label_file is not None:
+        soft_labels = SoftLabelTable(soft_label_file, run.config.columns, run.labels.classes)
     store = encode(
         run,
         source,
@@ -68,16 +68,16 @@ def encode_files(
         out,
         reporter,
         test=held_back,
-        teacher=teacher,
+        soft_labels=soft_labels,
         workers=workers,
         spread=encoding_on_ray(workers) if on_ray else None,
     )
     size = sum(shard.bytes for shard in store.shards)
-    reporter.say(
+    reporter.log(
         f"{out} holds {counted(len(store), 'document')} in {counted(store.shard_count, 'shard')}, "
         f"{size / 1e6:,.1f} MB."
     )
-    reporter.say(f"Label them with `mein label {out} --by {like}`.")
+    reporter.log(f"Label them with `mein label {out} --by {like}`.")
 
 
 def label_documents_of(at: str, by: Path, workers: int | None, sets_aside: bool, on_ray: bool) -> None:
@@ -86,13 +86,13 @@ def label_documents_of(at: str, by: Path, workers: int | None, sets_aside: bool,
     run, reporter = FinishedRun.open(by), open_reporter()
     elsewhere = labeling_on_ray(workers) if on_ray else None
     store = label(run, at, reporter, workers=workers, sets_aside=sets_aside, engine=elsewhere)
-    reporter.say(f"The {len(store):,} documents of {at} are labeled.")
-    reporter.say(f"Let imitators learn from them with `mein imitate {at} --like {by} --out FOLDER`.")
+    reporter.log(f"The {len(store):,} documents of {at} are labeled.")
+    reporter.log(f"Let imitators learn from them with `mein imitate {at} --like {by} --out FOLDER`.")
 
 
 def open_reporter() -> Reporter:
     """The terminal for the first rank; the others are silent."""
-    return Terminal(open_console()) if is_first() else Silence()
+    return Terminal(open_console()) if is_first() else Quiet()
 
 
 def _test_of(run: FinishedRun, test: str | None, reporter: Reporter) -> Source | None:
@@ -101,7 +101,7 @@ def _test_of(run: FinishedRun, test: str | None, reporter: Reporter) -> Source |
     if name is None:
         return None
     if test is None and not is_there(name):
-        reporter.say(
+        reporter.log(
             f"The test documents {name} are not there: none is left out; else name them with --test."
         )
         return None

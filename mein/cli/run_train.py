@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
-from mein.cli.console import open_console, say, show_seeds
+from mein.cli.console import log, open_console, show_seeds
 from mein.cli.engine import HERE, Engine, opened, training_on_ray
 from mein.config import Config, as_toml, load_config
 from mein.data.audit import replaced_columns
@@ -25,7 +25,7 @@ from mein.report.page import write_report
 from mein.report.record import Finished, read_finished
 from mein.run.evaluate import sentence, train_and_judge
 from mein.run.prepare import read_labeled
-from mein.run.warm_start import refuse_other_teacher
+from mein.run.warm_start import refuse_other_previous_run
 from mein.runtime.files import write_atomically
 from mein.runtime.progress import Terminal
 from mein.runtime.provenance import provenance
@@ -40,7 +40,7 @@ Settings = tuple[str | None, Path | None, dict[str, Any]]  # preset, config file
 def run_demo(out: Path, seed: int, resume: bool) -> None:
     """Train on the embedded corpus and show the table."""
     config, console = load_config("small", overrides={"seed": seed}), open_console()
-    tell_of_new(out, resume, console)
+    show_vocabularies(out, resume, console)
     texts = demo_corpus(seed)
     corpus = Corpus(
         labeled=source_of_lists(texts.labeled_texts, texts.labeled_labels),
@@ -56,7 +56,7 @@ def write_config(path: Path, preset: str | None) -> None:
     if path.exists():
         raise ConfigError(f"{path} exists already: remove it, or give another name.")
     write_atomically(path, as_toml(load_config(preset)).encode("utf-8"))
-    say(open_console(), f"Wrote {path}; use it with `mein train --config {path} ...`.")
+    log(open_console(), f"Wrote {path}; use it with `mein train --config {path} ...`.")
 
 
 def run_training(
@@ -81,9 +81,9 @@ def _run_training(
     preset, file, overrides = settings
     config = load_config(preset, file, overrides)
     corpus = corpus_of_files(*paths, config.columns)
-    tell_of_new(out, resume, console)
+    show_vocabularies(out, resume, console)
     check_sources(config, corpus)
-    tell_of_columns(paths[1], config.columns, console)
+    show_columns(paths[1], config.columns, console)
     if seeds == 1:
         learn(config, corpus, out, resume, console)
         return
@@ -91,8 +91,8 @@ def _run_training(
         raise RunError(f"{out} holds a single run: choose another --out for the runs of {seeds} seeds.")
     folders, tables = [], []
     configs = [load_config(preset, file, overrides | {"seed": config.seed + n}) for n in range(seeds)]
-    for seeded in configs if config.expert.is_student else ():
-        refuse_other_teacher(seeded, corpus, read_labeled(seeded, corpus))
+    for seeded in configs if config.expert.is_self_training else ():
+        refuse_other_previous_run(seeded, corpus, read_labeled(seeded, corpus))
     for seeded in configs:
         console.rule(f"seed {seeded.seed}")
         folder = out / f"seed-{seeded.seed}"
@@ -119,16 +119,16 @@ def check_sources(config: Config, corpus: Corpus) -> None:
         labels.refuse_unseen(counts, corpus.names["test"])
 
 
-def tell_of_new(out: Path, resume: bool, console: Console) -> None:
+def show_vocabularies(out: Path, resume: bool, console: Console) -> None:
     """Say so where there is no run to go on with: it was stopped too early, or its name is wrong."""
     if resume and is_first() and not out.exists():
-        say(console, f"There is no run in {out} to resume: this starts one.")
+        log(console, f"There is no run in {out} to resume: this starts one.")
 
 
-def tell_of_columns(unlabeled: str | None, columns: ColumnsConfig, console: Console) -> None:
+def show_columns(unlabeled: str | None, columns: ColumnsConfig, console: Console) -> None:
     """Say so where raw text lacks the column that is named and another was taken."""
     for told in () if unlabeled is None else replaced_columns(unlabeled, columns):
-        say(console, told)
+        log(console, told)
 
 
 def _weights_line(run: Finished) -> str:
@@ -143,15 +143,15 @@ def train_and_show(config: Config, corpus: Corpus, out: Path, resume: bool, cons
     rows = train_and_judge(config, corpus, out, Terminal(console), resume=resume)
     if not is_first():
         return rows
-    _tell(out)
+    _show(out)
     dev = counted(rows[0].scores.documents, "dev document")
     title = None if corpus.test is not None else f"{dev} (no --test)"
     console.print()
     console.print(render(rows, title=title))
-    say(console, _weights_line(read_finished(out)))
-    say(console, sentence(rows, config), "bold")
-    hint = "" if config.expert.kind == "teacher" else f', or try `mein explain {out} "..."`'
-    say(console, f"Look at {out / 'report.html'}{hint}.")  # a teacher has no word on new text
+    log(console, _weights_line(read_finished(out)))
+    log(console, sentence(rows, config), "bold")
+    hint = "" if config.expert.kind == "given" else f', or try `mein explain {out} "..."`'
+    log(console, f"Look at {out / 'report.html'}{hint}.")  # a teacher has no word on new text
     return rows
 
 
@@ -163,7 +163,7 @@ def _learn_on_ray(
     return train_and_show(config, corpus, out, True, console)
 
 
-def _tell(out: Path) -> None:
+def _show(out: Path) -> None:
     """Leave beside a finished run what people look at: where it came from, a model card, a report."""
     folder = RunFolder(out)
     if not (folder / "provenance.json").exists():

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from mein.cli.options import Address, Engine, Processes, Set, TeacherFile, TextColumn
+from mein.cli.options import Address, Engine, Processes, Set, SoftLabelFile, TextColumn
 
 MOVED = "RUN's {} documents, if they have moved."
 Like = Annotated[Path, typer.Option(metavar="RUN", help="A finished run, whose vocabularies are used.")]
@@ -27,7 +27,7 @@ def encode(
     test: Annotated[
         str | None, typer.Option(metavar="FILE", help="Documents to leave out; else those RUN was judged on.")
     ] = None,
-    teacher: TeacherFile = None,
+    soft_labels: SoftLabelFile = None,
     workers: StepWorkers = None,
     engine: Engine = "processes",
     address: Address = None,
@@ -43,7 +43,7 @@ def encode(
     with opened((engine, address), "encode", workers) as on_ray:
         from mein.cli.run_store import encode_files
 
-        encode_files(like, text, out, text_column, test, teacher, workers, on_ray)
+        encode_files(like, text, out, text_column, test, soft_labels, workers, on_ray)
 
 
 def label(

@@ -9,6 +9,7 @@ from mein.cli.options import (
     ConfigFile,
     Dev,
     Engine,
+    FromRun,
     LabelColumn,
     Labeled,
     LanguageModel,
@@ -18,8 +19,7 @@ from mein.cli.options import (
     Resume,
     Seed,
     Set,
-    StudentOf,
-    TeacherFile,
+    SoftLabelFile,
     Test,
     TextColumn,
     Unlabeled,
@@ -44,8 +44,8 @@ def train(
     seeds: Seeds = 1,
     resume: Resume = False,
     lm: LanguageModel = None,
-    teacher: TeacherFile = None,
-    student_of: StudentOf = None,
+    soft_labels: SoftLabelFile = None,
+    from_run: FromRun = None,
     engine: Engine = "processes",
     address: Address = None,
     processes: Processes = None,
@@ -58,15 +58,15 @@ def train(
     from mein.config import parse_overrides
     from mein.model.build import settings_of_language_model
 
-    taught_by = student_of and str(student_of.resolve())
-    named = {"columns.text": text_column, "columns.label": label_column, "expert.student_of": taught_by}
+    taught_by = from_run and str(from_run.resolve())
+    named = {"columns.text": text_column, "columns.label": label_column, "expert.from_run": taught_by}
     given = {name: value for name, value in (named | {"seed": seed}).items() if value is not None}
     chosen = parse_overrides(set_)
     if lm is not None:
         given["expert.language_model"] = str(lm.resolve())
         chosen = settings_of_language_model(lm) | chosen
-    if teacher is not None:
-        given |= {"expert.kind": "teacher", "expert.model": absolute(teacher)}
+    if soft_labels is not None:
+        given |= {"expert.kind": "given", "expert.model": absolute(soft_labels)}
     paths, settings = (labeled, unlabeled, dev, test), (preset, config, chosen | given)
     run_training(paths, out, settings, seeds, resume, (engine, address), processes)
 

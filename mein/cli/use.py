@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from mein.cli.options import AsJson, Resume, Run, TeacherFile, TextColumn
+from mein.cli.options import AsJson, Resume, Run, SoftLabelFile, TextColumn
 
 
 def predict(
@@ -15,7 +15,7 @@ def predict(
         Path, typer.Option(metavar="FILE", help="Where to write them; its ending names the format.")
     ],
     text_column: TextColumn = None,
-    teacher: TeacherFile = None,
+    soft_labels: SoftLabelFile = None,
     imitators_only: Annotated[
         bool, typer.Option("--imitators-only", help="Do without the expert: faster, a little weaker.")
     ] = False,
@@ -35,7 +35,7 @@ def predict(
     from mein.predict.predict import Wanted
 
     wanted = Wanted(text_column, imitators_only, abstain_below, all_probabilities, fragments)
-    predict_documents(run, documents, out, wanted, teacher, resume)
+    predict_documents(run, documents, out, wanted, soft_labels, resume)
 
 
 def explain(
@@ -48,7 +48,7 @@ def explain(
         str | None, typer.Option(metavar="NAME", help="The label to weigh it against; else the next likely.")
     ] = None,
     top: Annotated[int, typer.Option(min=0, metavar="N", help="How many fragments to show.")] = 12,
-    teacher: TeacherFile = None,
+    soft_labels: SoftLabelFile = None,
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write a page with the text in colors.")
     ] = None,
@@ -57,7 +57,7 @@ def explain(
     """Show the label of a text, and which fragments spoke for it."""
     from mein.cli.explain import explain_text
 
-    explain_text(run, text, (label, against), top, teacher, html, as_json)
+    explain_text(run, text, (label, against), top, soft_labels, html, as_json)
 
 
 def export(

@@ -104,7 +104,7 @@ class Audit:
     overlaps: dict[tuple[str, str], int]  # documents of the second part that the first holds too
     missing_classes: dict[str, list[str]]  # classes of the training labels that a part lacks
     problems: list[str] = field(default_factory=list)  # sentences that stop a training
-    remarks: list[str] = field(default_factory=list)  # sentences worth knowing
+    notes: list[str] = field(default_factory=list)  # sentences worth knowing
 
 
 def audit(
@@ -119,7 +119,7 @@ def audit(
     parts: dict[str, Part] = {}
     hashes: dict[str, npt.NDArray[np.uint64]] = {}
     problems: list[str] = []
-    remarks: list[str] = []
+    notes: list[str] = []
     for name, source in sources.items():
         if source is None:
             continue
@@ -127,10 +127,10 @@ def audit(
         chunks = read_documents(source, columns, labeled=is_labeled, may_guess=not is_labeled)
         try:
             parts[name], hashes[name] = _examine(source_name(source), chunks)
-            remarks += guessed_columns(source, columns, labeled=is_labeled)
+            notes += guessed_columns(source, columns, labeled=is_labeled)
         except InputError as error:
             problems.append(str(error))
-            remarks += _missing_labels(source, columns) if is_labeled else []
+            notes += _missing_labels(source, columns) if is_labeled else []
     overlaps = {
         (first, second): _overlap(hashes[first], hashes[second])
         for first, second in OVERLAPS
@@ -138,10 +138,10 @@ def audit(
     }
     missing = _missing_classes(parts)
     problems += _label_problems(parts)
-    remarks += _remarks(parts, overlaps, missing)
+    notes += _notes(parts, overlaps, missing)
     if unlabeled is None:
-        remarks.append("There is no unlabeled text, so training gives the plain expert.")
-    return Audit(parts, overlaps, missing, problems, remarks)
+        notes.append("There is no unlabeled text, so training gives the plain expert.")
+    return Audit(parts, overlaps, missing, problems, notes)
 
 
 def _examine(source: str, chunks: Iterator[Documents]) -> tuple[Part, npt.NDArray[np.uint64]]:
@@ -242,29 +242,29 @@ def _label_problems(parts: dict[str, Part]) -> list[str]:
     return problems
 
 
-def _remarks(
+def _notes(
     parts: dict[str, Part], overlaps: dict[tuple[str, str], int], missing: dict[str, list[str]]
 ) -> list[str]:
-    remarks = []
+    notes = []
     for part in parts.values():
         sentences = {
             "holds {n} empty {documents}, which {are} kept.": part.empty,
             "repeats {n} {documents}.": part.duplicates,
             "gives different labels to {n} {texts}.": part.conflicts,
         }
-        remarks += [f"{part.source} {in_number(text, n)}" for text, n in sentences.items() if n]
+        notes += [f"{part.source} {in_number(text, n)}" for text, n in sentences.items() if n]
     for (first, second), count in overlaps.items():
         if count:
             documents, are = in_number("{documents} {are}", count).split()
-            remarks.append(f"{count:,} {NAMES[second]} {documents} {are} also in the {NAMES[first]} part.")
-    remarks += [
+            notes.append(f"{count:,} {NAMES[second]} {documents} {are} also in the {NAMES[first]} part.")
+    notes += [
         f"The labels {listed(names)} differ in case or spaces only: they are {len(names)} classes."
         for names in _much_alike(parts)
     ]
     for name, classes in missing.items():
         if classes:
-            remarks.append(f"{parts[name].source} holds no document of {listed(classes)}.")
-    return remarks
+            notes.append(f"{parts[name].source} holds no document of {listed(classes)}.")
+    return notes
 
 
 def _much_alike(parts: dict[str, Part]) -> list[list[str]]:

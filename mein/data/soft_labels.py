@@ -15,10 +15,10 @@ from mein.errors import InputError
 COLUMN = "probabilities"
 TOLERANCE = 1e-2  # by how much probabilities may miss a sum of 1: some are written with two digits
 
-Teacher = Callable[[Sequence[str]], Any]  # texts -> probabilities (n, Y), columns in the classes' order
+SoftLabels = Callable[[Sequence[str]], Any]  # texts -> probabilities (n, Y), columns in the classes' order
 
 
-class TeacherTable:
+class SoftLabelTable:
     """The probabilities (n, Y) of texts, as read from files with a column `probabilities`.
 
     A row's entry is a list in the order of the classes, or names the class of each probability:
@@ -52,7 +52,7 @@ class TeacherTable:
         if len(missing):
             raise InputError(
                 f"The teacher's file {self.source} says nothing of the text {texts[missing[0]][:60]!r}: "
-                "add a row for it, or give a file that has one with --teacher."
+                "add a row for it, or give a file that has one with --soft-labels."
             )
         found: np.ndarray = self.rows[place]
         return found

@@ -14,7 +14,7 @@ from typing import Any
 from mein.data.labels import Label
 from mein.engines.cluster import refuse_unshared, work_on_ray
 from mein.mixture.inference import choose_device
-from mein.run.teacher import KERNELS, Tutor, write_label_file
+from mein.run.teacher import KERNELS, Teacher, write_label_file
 from mein.store.manifest import Shard, label_file
 from mein.store.place import Place, place_of
 from mein.store.store import Store
@@ -53,12 +53,12 @@ def _fetched_encoder(held: HeldEncoder) -> tuple[Encoder, Place, set[str]]:
     return ray.get(encoder), place, set(place.names())
 
 
-HeldTutor = tuple[Any, str, tuple[Label, ...], str]  # a reference to the tutor, the store, classes, author
+HeldTeacher = tuple[Any, str, tuple[Label, ...], str]  # a reference to the tutor, the store, classes, author
 
 
 def label_on_ray(
     workers: int | None,
-    tutor: Tutor,
+    teacher: Teacher,
     store: Store,
     classes: Sequence[Label],
     by: str,
@@ -70,8 +70,8 @@ def label_on_ray(
     if not shards:
         return iter(())
     refuse_unshared(store.place.address)
-    held: HeldTutor = (
-        ray.put(replace(tutor, expert=tutor.expert.cpu())),
+    held: HeldTeacher = (
+        ray.put(replace(teacher, expert=teacher.expert.cpu())),
         store.place.address,
         tuple(classes),
         by,
@@ -80,22 +80,22 @@ def label_on_ray(
     return work_on_ray(label_shard, held, shards, workers, on)
 
 
-def label_shard(held: HeldTutor, shard: int) -> int:
+def label_shard(held: HeldTeacher, shard: int) -> int:
     """Write the label file of a shard, unless a process before us left it when it was lost."""
     _, _, classes, by = held
-    tutor, store, there = _fetched_run(held)
+    teacher, store, there = _fetched_run(held)
     if label_file(store.shards[shard].file) not in there:
-        write_label_file(tutor, store, classes, by, shard)
+        write_label_file(teacher, store, classes, by, shard)
     return shard
 
 
 @lru_cache(maxsize=1)
-def _fetched_run(held: HeldTutor) -> tuple[Tutor, Store, set[str]]:
+def _fetched_run(held: HeldTeacher) -> tuple[Teacher, Store, set[str]]:
     """What a process fetches once: the tutor, on its GPU or core, the store, and what was there."""
     import ray
 
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", str(KERNELS))
     reference, address, _, _ = held
-    store, tutor = Store.open(address), ray.get(reference)
-    expert = tutor.expert.to(choose_device("auto")).eval()
-    return replace(tutor, expert=expert), store, set(store.place.names())
+    store, teacher = Store.open(address), ray.get(reference)
+    expert = teacher.expert.to(choose_device("auto")).eval()
+    return replace(teacher, expert=expert), store, set(store.place.names())

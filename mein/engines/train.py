@@ -23,9 +23,9 @@ from mein.engines.steps import encode_on_ray, label_on_ray
 from mein.errors import LostProcess, MeinError, RunError
 from mein.run.algorithm import learned_expert, prepared_run, train_run
 from mein.run.state import UNLABELED_PARTS, Run
-from mein.run.teacher import label_store, learned_tutor
+from mein.run.teacher import label_store, learned_teacher
 from mein.runtime import ranks
-from mein.runtime.progress import Reporter, Silence, Task
+from mein.runtime.progress import Quiet, Reporter, Task
 from mein.runtime.run_folder import RunFolder
 
 SECONDS = 0.2  # between two looks into the box, and between two letters about the same task
@@ -73,9 +73,9 @@ class Distant:
         self.box = box
         self.documents, self.last = 0, 0.0
 
-    def say(self, line: str) -> None:
+    def log(self, line: str) -> None:
         """Send one line."""
-        self.box.put.remote("say", line)
+        self.box.put.remote("log", line)
 
     def advance(self, documents: int, note: str = "") -> None:
         """Send how far it is, now and then."""
@@ -107,8 +107,8 @@ def read_aloud(box: Any, reporter: Reporter) -> Iterator[None]:
             while True:
                 is_last = is_over.wait(SECONDS)
                 for name, words in ray.get(box.take.remote()):
-                    if name == "say":
-                        reporter.say(*words)
+                    if name == "log":
+                        reporter.log(*words)
                     elif name == "advance" and task is not None:
                         task.advance(*words)
                     elif name in ("begin", "end"):
@@ -159,11 +159,11 @@ def _label(run: Run, reporter: Reporter) -> None:
     """The tutor's word on what stage 2 reads, which then finds it there."""
     expert, classes = learned_expert(run), run.labeled.labels.classes
     with run.folder.timed("labeling"):
-        tutor, by = learned_tutor(run, expert)
+        teacher, by = learned_teacher(run, expert)
         also = ("train",) if run.config.imitator_training.reads_labeled else ()
         for part in (*UNLABELED_PARTS, *also):
             store = run.store_to_label(part, by)
-            work = partial(label_on_ray, None, tutor, store, classes, by)
+            work = partial(label_on_ray, None, teacher, store, classes, by)
             label_store(store, classes, by, work, reporter)
 
 
@@ -214,7 +214,7 @@ def _take_part(given: dict[str, Any]) -> None:
         return
     os.chdir(given["folder"])  # where the user's paths mean what they say
     try:
-        given["work"](Distant(box) if ranks.is_first() else Silence())
+        given["work"](Distant(box) if ranks.is_first() else Quiet())
     except LostProcess:
         raise  # Ray starts all of them again
     except Exception as problem:

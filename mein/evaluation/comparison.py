@@ -13,11 +13,11 @@ from mein.evaluation.metrics import Scores, evaluate
 from mein.evaluation.significance import BootstrapResult, mcnemar, paired_bootstrap, wilson_interval
 
 TFIDF = "tf-idf + logistic regression"
-TEACHER = "teacher"
+PREVIOUS_RUN = "teacher"
 EXPERT = "expert"
 CLOSED_GATES = "closed gates"
 RANDOM_VECTORS = "random vectors"
-IMITATORS_ALONE = "imitators alone"
+IMITATORS_ONLY = "imitators alone"
 MIXTURE = "mixture"
 
 SIGNIFICANT = 0.05
@@ -65,7 +65,7 @@ def compare(
     return rows
 
 
-def headline(rows: Sequence[Row], *, credited: str = UNLABELED_TEXT, is_student: bool = False) -> str:
+def headline(rows: Sequence[Row], *, credited: str = UNLABELED_TEXT, is_self_training: bool = False) -> str:
     """One sentence: did the unlabeled text help, not help measurably, or hurt?
 
     The mixture must beat the expert, or nothing was gained, and closed gates, or the gain came from
@@ -75,8 +75,8 @@ def headline(rows: Sequence[Row], *, credited: str = UNLABELED_TEXT, is_student:
     A student, whose expert has heard of that text too, is compared with its teacher instead.
     """
     by_name = {row.name: row for row in rows}
-    if is_student:
-        return _beside_teacher(rows, by_name.get(TEACHER))
+    if is_self_training:
+        return _beside_previous_run(rows, by_name.get(PREVIOUS_RUN))
     controls = [by_name[name] for name in CONTROLS if name in by_name]
     if MIXTURE not in by_name or not controls:
         return _without_comparison(rows)
@@ -154,7 +154,7 @@ def _versus(row: Row, reference: Row) -> str:
     return f"{before} % -> {after} % error ({p_value}, {who})"
 
 
-def _beside_teacher(rows: Sequence[Row], teacher: Row | None) -> str:
+def _beside_previous_run(rows: Sequence[Row], teacher: Row | None) -> str:
     """Whether a student errs less than its teacher, the run before; why, a table cannot tell."""
     if teacher is None or teacher.p_value is None:
         error = percent(rows[-1].scores.error, rows[-1].scores.documents)

@@ -13,11 +13,11 @@ ENCODERS = ("transformer", "frozen")  # kinds that somebody else has pre-trained
 class ExpertConfig(Settings):
     """The expert; the sizes by default are the paper's."""
 
-    kind: Literal["lstm", "lm-lstm", "elmo-lstm", "average", "transformer", "frozen", "teacher"] = "lstm"
+    kind: Literal["lstm", "lm-lstm", "elmo-lstm", "average", "transformer", "frozen", "given"] = "lstm"
     """lstm: from scratch; lm-lstm: pre-trained as a language model; elmo-lstm: reads a bidirectional
     language model's layers; average: a linear layer over the sum of word vectors, which start from raw text;
     transformer: fine-tuned, of Hugging Face; frozen: a linear layer over an
-    encoder of Hugging Face; teacher: somebody else's probabilities."""
+    encoder of Hugging Face; given: probabilities from a table or a function."""
     training: Literal["plain", "adv", "vat", "ivat"] = "plain"
     """plain; adv: adversarial; vat: virtual adversarial, uses unlabeled text; ivat: the same towards
     nearby words."""
@@ -31,12 +31,12 @@ class ExpertConfig(Settings):
     """Of a transformer that is fine-tuned: its embeddings and first so many layers stay as they are."""
     language_model: str | None = None
     """Folder of a language model made by `mein pretrain` or by another run; none trains one first."""
-    student_of: str | None = None
+    from_run: str | None = None
     """Folder of a finished run with the same labels: in stage 1 the expert also learns what that run says of
     unlabeled text."""
-    student_documents: int = Field(default=100_000, ge=1)
+    self_training_documents: int = Field(default=100_000, ge=1)
     """Of so many unlabeled documents at most, drawn at random."""
-    student_epochs: int = Field(default=5, ge=0)
+    self_training_epochs: int = Field(default=5, ge=0)
     """Passes over the labels and these documents, instead of expert_training.epochs."""
     embedding_dim: int = Field(default=256, ge=1)
     """D, the size of a word's embedding."""
@@ -55,9 +55,9 @@ class ExpertConfig(Settings):
     perturbed or come from a language model."""
 
     @property
-    def is_student(self) -> bool:
+    def is_self_training(self) -> bool:
         """Whether it also learns from a finished run."""
-        return self.student_of is not None
+        return self.from_run is not None
 
     @property
     def reads_raw_text(self) -> bool:
@@ -101,10 +101,10 @@ class ExpertConfig(Settings):
             )
         if self.kind == "frozen" and self.training != "plain":
             return f"A frozen encoder cannot be trained by {self.training!r}: set expert.training to plain."
-        if self.kind == "teacher" and self.training != "plain":
+        if self.kind == "given" and self.training != "plain":
             return f"A teacher cannot be trained by {self.training!r}: set expert.training to plain."
-        if self.kind == "teacher" and self.student_of is not None:
-            return "A teacher has learned already and is nobody's student: leave expert.student_of out."
+        if self.kind == "given" and self.from_run is not None:
+            return "A teacher has learned already and is nobody's student: leave expert.from_run out."
         if self.training == "ivat" and self.kind not in ("lstm", "lm-lstm", "average"):
             return f"ivat needs embeddings of words, which {self.kind!r} lacks: take vat, or lm-lstm."
         if self.language_model is not None and not self.has_language_model:

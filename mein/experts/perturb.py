@@ -44,7 +44,7 @@ def scaled(direction: Tensor, norm: float) -> Tensor:
     return norm * relative / length.clamp_min(tiny)
 
 
-def virtual_push(
+def virtual_perturbation(
     logits_of: LogitsOf, embedded: Tensor, logits: Tensor, noise: Tensor, xi: float, epsilon: float
 ) -> Tensor:
     """VAT's r (B, T, D): one power iteration from noise towards where the divergence grows fastest.
@@ -58,7 +58,7 @@ def virtual_push(
     return scaled(_unless_zero(g, d.detach()), epsilon)
 
 
-def word_push(
+def word_perturbation(
     logits_of: LogitsOf, embedded: Tensor, logits: Tensor, directions: Tensor, epsilon: float
 ) -> Tensor:
     """iVAT's r (B, T, D): sum_k (g . d_k) d_k for each word's directions d_k (B, T, K, D) to its neighbors.
@@ -74,9 +74,9 @@ def word_push(
     return scaled(_unless_zero(towards, step.detach()), epsilon)
 
 
-def _unless_zero(push: Tensor, other: Tensor) -> Tensor:
+def _unless_zero(perturbation: Tensor, other: Tensor) -> Tensor:
     """Each example's push (B, T, D), or the other one where it is zero throughout."""
-    return torch.where((push == 0).flatten(1).all(1)[:, None, None], other, push)
+    return torch.where((perturbation == 0).flatten(1).all(1)[:, None, None], other, perturbation)
 
 
 def usual_norm(embedded: Tensor, training: str) -> float:

@@ -125,7 +125,7 @@ def seeded(device: torch.device, dropout: Generator | None) -> Iterator[None]:
 LEAST_PROBABILITY = 1e-6  # a teacher that says 0 or 1 would silence everybody else for good
 
 
-class TeacherExpert(Expert):
+class GivenExpert(Expert):
     """z = log p / tau, where p is what the teacher says of a document; tau starts at 1."""
 
     def __init__(self, classes: int) -> None:

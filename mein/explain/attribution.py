@@ -64,7 +64,7 @@ def _log_mean(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Voices:
+class Components:
     """The imitators of a run and what their word counts: g_i / T."""
 
     imitators: Imitators
@@ -73,7 +73,7 @@ class Voices:
     classes: int
 
 
-def load_voices(folder: RunFolder, config: Config, classes: int) -> Voices:
+def load_components(folder: RunFolder, config: Config, classes: int) -> Components:
     """The imitators of a run that were taught, without its expert, which may be large."""
     device = choose_device(config.runtime.device)
     encoder = load_encoder(config, folder)
@@ -83,40 +83,40 @@ def load_voices(folder: RunFolder, config: Config, classes: int) -> Voices:
     facts = load_facts(folder / "mixture.safetensors")
     gates = np.array(facts["gates"])[: len(imitators.windows)]  # behind them a lexicon's, if there is one
     weights = gates / facts["temperature"]
-    return Voices(imitators.to(device), encoder, weights, classes)
+    return Components(imitators.to(device), encoder, weights, classes)
 
 
 @torch.no_grad()
-def streams(voices: Voices, pieces: Ragged) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+def streams(components: Components, pieces: Ragged) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Batches of documents: a stream (S,), the row of each position (S,), -1 in gaps; p_ij (I, S, Y)."""
-    for rows, batch, log_probs in Evidence(voices.imitators, voices.classes).window_log_probs(pieces):
+    for rows, batch, log_probs in Evidence(components.imitators, components.classes).window_log_probs(pieces):
         document = np.append(rows, -1)[batch.document.cpu().numpy()]
         yield batch.pieces.cpu().numpy(), document, log_probs.double().exp().cpu().numpy()
 
 
-def piece_scores(voices: Voices, pieces: Ragged, a: int, b: int) -> np.ndarray:
+def piece_scores(components: Components, pieces: Ragged, a: int, b: int) -> np.ndarray:
     """By how much the imitators' log-odds of label a over b fall when each piece is blanked (J,)."""
-    scores: np.ndarray = piece_falls(voices, pieces, a, b).sum(0)
+    scores: np.ndarray = piece_falls(components, pieces, a, b).sum(0)
     return scores
 
 
-def piece_falls(voices: Voices, pieces: Ragged, a: int, b: int) -> np.ndarray:
+def piece_falls(components: Components, pieces: Ragged, a: int, b: int) -> np.ndarray:
     """The same for each imitator (I, J), times its weight.
 
     Pieces (1, J) of one document. Blanking piece t changes p_ij only for |j - t| <= c_i, so it is enough
     to read, for every t, the 4 gap + 1 pieces around it. Not of every label: p is (I, J, 2).
     """
-    J, gap = int(pieces.lengths[0]), voices.imitators.gap
+    J, gap = int(pieces.lengths[0]), components.imitators.gap
     if J == 0:
-        return np.zeros((len(voices.weights), 0))
+        return np.zeros((len(components.weights), 0))
     p = np.concatenate(
-        [p[:, document >= 0][:, :, [a, b]] for _, document, p in streams(voices, pieces)], axis=1
+        [p[:, document >= 0][:, :, [a, b]] for _, document, p in streams(components, pieces)], axis=1
     )
     around = np.lib.stride_tricks.sliding_window_view(np.pad(pieces.values, 2 * gap), 4 * gap + 1).copy()
     around[:, 2 * gap] = 0
     rows = Ragged(around.ravel(), np.arange(J + 1, dtype=np.int64) * (4 * gap + 1))
     blanked = np.concatenate(
-        [p[:, document >= 0][:, :, [a, b]] for _, document, p in streams(voices, rows)], axis=1
+        [p[:, document >= 0][:, :, [a, b]] for _, document, p in streams(components, rows)], axis=1
     )
     blanked = blanked.reshape(len(p), J, 4 * gap + 1, 2)[:, :, gap : 3 * gap + 1]  # (I, J, 2 gap + 1, 2)
     near = np.arange(J)[:, None] + np.arange(-gap, gap + 1)
@@ -125,5 +125,5 @@ def piece_falls(voices: Voices, pieces: Ragged, a: int, b: int) -> np.ndarray:
     total = p.sum(1, keepdims=True)
     before, after = np.log(total), np.log(np.maximum(total + change, np.finfo(np.float64).tiny))
     fall = (before[..., 0] - before[..., 1]) - (after[..., 0] - after[..., 1])
-    falls: np.ndarray = voices.weights[:, None] * fall
+    falls: np.ndarray = components.weights[:, None] * fall
     return falls

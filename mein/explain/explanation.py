@@ -14,7 +14,7 @@ import numpy as np
 
 from mein.data.labels import Label, Labels, listed
 from mein.errors import InputError
-from mein.explain.attribution import Voices, fragment_shares, piece_falls, strongest
+from mein.explain.attribution import Components, fragment_shares, piece_falls, strongest
 from mein.model.model import Model, mixed_logits
 from mein.text.encoder import Spelled, spelled_pieces
 from mein.text.ragged import Ragged
@@ -227,8 +227,8 @@ def blanking_shares(
     model: Model, pieces: Ragged, weights: np.ndarray, parts: np.ndarray, pair: tuple[int, int]
 ) -> np.ndarray:
     """What each piece does through each imitator (I, J), adding up to the parts (I,)."""
-    voices = Voices(model.imitators, model.encoder, weights, len(model.labels.classes))
-    falls = piece_falls(voices, pieces, *pair)
+    components = Components(model.imitators, model.encoder, weights, len(model.labels.classes))
+    falls = piece_falls(components, pieces, *pair)
     rest = (parts - falls.sum(axis=1)) / max(1, falls.shape[1])
     shares: np.ndarray = falls + rest[:, None]
     return shares

@@ -1,6 +1,6 @@
 """What a run keeps of its judged documents: telling fragments, and documents that changed hands.
 
-It goes to judged.json, so that the report can be made from the run folder alone. It holds pieces of the
+It goes to highlights.json, so that the report can be made from the run folder alone. It holds pieces of the
 user's texts, a few hundred at most, and is never shared.
 """
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from mein.config import Config
 from mein.evaluation.comparison import EXPERT, MIXTURE
-from mein.explain.attribution import Voices, load_voices, piece_scores, streams
+from mein.explain.attribution import Components, load_components, piece_scores, streams
 from mein.explain.page import excerpt
 from mein.mixture.inference import imitator_alpha
 from mein.runtime.run_folder import RunFolder
@@ -26,50 +26,50 @@ CHANGED = 12  # documents of each kind
 LONGEST_READ = 20_000  # characters of a document that is marked
 
 
-def write_judged(
+def write_highlights(
     folder: RunFolder,
     config: Config,
     texts: Sequence[str],
     ids: np.ndarray,
     systems: dict[str, np.ndarray],
 ) -> None:
-    """Leave judged.json beside the predictions of `systems` on these texts; nothing without imitators."""
+    """Leave highlights.json beside the predictions of `systems` on these texts; nothing without imitators."""
     if EXPERT not in systems or MIXTURE not in systems:
         return
-    voices = load_voices(folder, config, systems[MIXTURE].shape[1])
-    rows, pieces = _sample(voices, texts)
-    shown = np.argsort(-np.bincount(ids, minlength=voices.classes), kind="stable")[:MOST_LABELS]
+    components = load_components(folder, config, systems[MIXTURE].shape[1])
+    rows, pieces = _sample(components, texts)
+    shown = np.argsort(-np.bincount(ids, minlength=components.classes), kind="stable")[:MOST_LABELS]
     folder.write_json(
-        "judged.json",
+        "highlights.json",
         {
             "documents": len(rows),
-            "influence": influence(voices, pieces, systems[MIXTURE][rows]),
-            "fragments": telling_fragments(voices, pieces, np.sort(shown)),
-            "changed": changed(voices, texts, ids, systems),
+            "influence": influence(components, pieces, systems[MIXTURE][rows]),
+            "fragments": informative_fragments(components, pieces, np.sort(shown)),
+            "changed": changed(components, texts, ids, systems),
         },
     )
 
 
-def _sample(voices: Voices, texts: Sequence[str]) -> tuple[np.ndarray, Ragged]:
+def _sample(components: Components, texts: Sequence[str]) -> tuple[np.ndarray, Ragged]:
     """Rows of documents, spread evenly over all of them, up to a number of pieces; and their pieces."""
     rows = np.unique(np.linspace(0, len(texts) - 1, min(len(texts), SAMPLE_DOCUMENTS)).astype(np.int64))
-    pieces = voices.encoder.pieces_of([texts[row] for row in rows])
+    pieces = components.encoder.pieces_of([texts[row] for row in rows])
     lengths = np.where(pieces.lengths <= SAMPLE_PIECES // 4, pieces.lengths, 0)  # no giant may fill it
     kept = np.flatnonzero((np.cumsum(lengths) <= SAMPLE_PIECES) & (lengths == pieces.lengths))
     return rows[kept], pieces.take(kept)
 
 
-def influence(voices: Voices, pieces: Ragged, log_probs: np.ndarray) -> dict[str, Any]:
+def influence(components: Components, pieces: Ragged, log_probs: np.ndarray) -> dict[str, Any]:
     """Mean |log-odds| between the two likeliest labels that each voice gave; log_probs (n, Y).
 
     Log-odds are a sum, so what the imitators did not give is the expert's, and the lexicon's if there is one.
     """
     spoken = pieces.lengths > 0
-    alpha = imitator_alpha(voices.imitators, pieces, voices.classes)[:, spoken].astype(np.float64)
+    alpha = imitator_alpha(components.imitators, pieces, components.classes)[:, spoken].astype(np.float64)
     log_probs = log_probs[spoken]
     first, second = np.argsort(-log_probs, axis=1, kind="stable")[:, :2].T
     n = np.arange(len(log_probs))
-    parts = voices.weights[:, None] * (alpha[:, n, first] - alpha[:, n, second])  # (I, n)
+    parts = components.weights[:, None] * (alpha[:, n, first] - alpha[:, n, second])  # (I, n)
     of_expert = log_probs[n, first] - log_probs[n, second] - parts.sum(0)
     size = max(1, len(n))
     return {
@@ -79,29 +79,29 @@ def influence(voices: Voices, pieces: Ragged, log_probs: np.ndarray) -> dict[str
     }
 
 
-def telling_fragments(voices: Voices, pieces: Ragged, labels: np.ndarray) -> list[dict[str, Any]]:
+def informative_fragments(components: Components, pieces: Ragged, labels: np.ndarray) -> list[dict[str, Any]]:
     """For each window and label the fragments with the highest p_ij, and how often they occur.
 
     p_ij is a function of what the window shows, so equal fragments have equal p_ij.
     """
     read = [
         (stream, document, p[:, :, labels].astype(np.float32))
-        for stream, document, p in streams(voices, pieces)
+        for stream, document, p in streams(components, pieces)
     ]
     found: list[dict[str, Any]] = []
-    for i, c in enumerate(voices.imitators.windows if pieces.lengths.sum() else ()):
+    for i, c in enumerate(components.imitators.windows if pieces.lengths.sum() else ()):
         seen = [
             np.lib.stride_tricks.sliding_window_view(np.pad(stream, c), 2 * c + 1)[document >= 0]
             for stream, document, _ in read
         ]
         of_document = np.concatenate([document[document >= 0] for _, document, _ in read])
         p = np.concatenate([p[i, document >= 0] for _, document, p in read])
-        found += _of_window(voices, c, labels, np.concatenate(seen), of_document, p, len(pieces))
+        found += _of_window(components, c, labels, np.concatenate(seen), of_document, p, len(pieces))
     return found
 
 
 def _of_window(
-    voices: Voices,
+    components: Components,
     c: int,
     labels: np.ndarray,
     seen: np.ndarray,
@@ -121,7 +121,7 @@ def _of_window(
         ranked = common[np.lexsort((common, -in_documents[common], -p[at[common], y]))]
         best = [
             {
-                "text": "".join(voices.encoder.pieces.fragments(distinct[k].tolist())).strip(),
+                "text": "".join(components.encoder.pieces.fragments(distinct[k].tolist())).strip(),
                 "probability": round(float(p[at[k], y]), 4),
                 "documents": int(in_documents[k]),
                 "occurrences": int(times[k]),
@@ -155,7 +155,7 @@ def _common(in_documents: np.ndarray, documents: int) -> np.ndarray:
 
 
 def changed(
-    voices: Voices, texts: Sequence[str], ids: np.ndarray, systems: dict[str, np.ndarray]
+    components: Components, texts: Sequence[str], ids: np.ndarray, systems: dict[str, np.ndarray]
 ) -> list[dict[str, Any]]:
     """Documents whose label the mixture changed: mended, broken, wrong both times; the surest first."""
     expert, mixture = (systems[name].argmax(axis=1) for name in (EXPERT, MIXTURE))
@@ -169,19 +169,27 @@ def changed(
             said = {"label": int(ids[row]), "expert": int(expert[row]), "mixture": int(mixture[row])}
             log_odds = round(float(lead[row]), 4)
             found.append(
-                {"row": row, "kind": kind, **said, "log_odds": log_odds, **_read(voices, texts[row], said)}
+                {
+                    "row": row,
+                    "kind": kind,
+                    **said,
+                    "log_odds": log_odds,
+                    **_read(components, texts[row], said),
+                }
             )
     return found
 
 
-def _read(voices: Voices, text: str, said: dict[str, int]) -> dict[str, Any]:
+def _read(components: Components, text: str, said: dict[str, int]) -> dict[str, Any]:
     """What the imitators made of a text, for the mixture's label and against the expert's."""
     a, b = said["mixture"], said["expert"]
-    pieces = voices.encoder.pieces_of([text[:LONGEST_READ]])
-    alpha = imitator_alpha(voices.imitators, voices.encoder.pieces_of([text]), voices.classes)[:, 0]
-    lead = voices.weights @ (alpha[:, a].astype(np.float64) - alpha[:, b])
-    scores = piece_scores(voices, pieces, a, b).tolist()
-    places = spelled_pieces(voices.encoder, text[:LONGEST_READ])
+    pieces = components.encoder.pieces_of([text[:LONGEST_READ]])
+    alpha = imitator_alpha(components.imitators, components.encoder.pieces_of([text]), components.classes)[
+        :, 0
+    ]
+    lead = components.weights @ (alpha[:, a].astype(np.float64) - alpha[:, b])
+    scores = piece_scores(components, pieces, a, b).tolist()
+    places = spelled_pieces(components.encoder, text[:LONGEST_READ])
     marks = [[start, stop, round(s, 4)] for (_, start, stop), s in zip(places, scores, strict=True)]
     shown, marks = excerpt(text, [mark for mark in marks if mark[0] < mark[1]])
     return {"imitators": round(float(lead), 4), "text": shown, "marks": marks}

@@ -7,7 +7,9 @@ from torch.nn import functional
 
 RIDGE = 0.1  # near the best of 0.001 .. 3 on ten sets of 400 to 2,000 labels (docs/log.md)
 LARGEST_WEIGHT = 100.0  # of a voice that is made as loud as 1
-FAINTEST = 0.03  # who is fainter is not made as loud as others: on long reviews voices have 0.03 and more
+SMALLEST_SCALE = (
+    0.03  # who is fainter is not made as loud as others: on long reviews voices have 0.03 and more
+)
 CHANCE = 2.0  # standard errors; with one, right gates were held back where labels are few (docs/log.md)
 LARGEST_LOG_TAU = 5.0  # and the least is 0: an expert that errs nowhere on dev is not made surer still
 
@@ -23,8 +25,8 @@ def fit_gates(
     for over long documents alpha is faint, and its gates must be large. Chosen against: gates that
     cannot be negative, one gate for all windows, a class bias, a prior on tau (docs/log.md).
     """
-    loudness = _loudness(alpha, _counts(labels, weights))
-    z, a = torch.from_numpy(logits).double(), torch.from_numpy(alpha / loudness[:, None, None]).double()
+    scale = _scales(alpha, _counts(labels, weights))
+    z, a = torch.from_numpy(logits).double(), torch.from_numpy(alpha / scale[:, None, None]).double()
     y, counts = torch.from_numpy(labels), torch.from_numpy(_counts(labels, weights))
 
     def objective(theta: np.ndarray) -> tuple[float, np.ndarray]:
@@ -38,16 +40,16 @@ def fit_gates(
     bounds = [(0.0, LARGEST_LOG_TAU)] + [(-LARGEST_WEIGHT, LARGEST_WEIGHT)] * len(alpha)
     found = minimize(objective, np.zeros(1 + len(alpha)), jac=True, bounds=bounds)
     tau = float(np.exp(found.x[0]))
-    return tau * found.x[1:] / loudness, tau
+    return tau * found.x[1:] / scale, tau
 
 
-def _loudness(alpha: np.ndarray, counts: np.ndarray) -> np.ndarray:
+def _scales(alpha: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """How far each voice tells documents apart (I,): the deviation of alpha (I, n, Y), centered over Y."""
     share = counts / counts.sum()
     centered = alpha - alpha.mean(axis=2, keepdims=True, dtype=np.float64)
     centered -= np.einsum("n,iny->iy", share, centered)[:, None]
     found: np.ndarray = np.sqrt(np.einsum("n,iny->i", share, centered**2) / alpha.shape[2])
-    return found.clip(min=FAINTEST)
+    return found.clip(min=SMALLEST_SCALE)
 
 
 def open_gates(

@@ -14,7 +14,7 @@ from mein.experts.base import Expert
 from mein.imitators.projected import Tabulated, projected_log_probs
 from mein.imitators.reference import Imitators, average_windows
 from mein.runtime import ranks
-from mein.runtime.progress import SILENCE, Reporter, Task
+from mein.runtime.progress import QUIET, Reporter, Task
 from mein.text.batches import PieceBatch, in_batches, pack_pieces, pad_words
 from mein.text.ragged import Ragged
 
@@ -55,7 +55,7 @@ def batch_tokens(device: torch.device) -> int:
     return GPU_BATCH_TOKENS if device.type == "cuda" else BATCH_TOKENS
 
 
-def expert_logits(expert: Expert, words: Ragged, task: Task = SILENCE) -> np.ndarray:
+def expert_logits(expert: Expert, words: Ragged, task: Task = QUIET) -> np.ndarray:
     """z (n, Y), float32, in the documents' order; documents of like length share a batch.
 
     A task hears of every batch.
@@ -85,7 +85,7 @@ def reading(expert: Expert, words: Ragged, logits: np.ndarray) -> Iterator[int]:
     logits[order] = torch.cat(found).cpu().numpy()  # once, for a GPU works on while we prepare
 
 
-class LastWord:
+class CachedLogits:
     """What an expert says of some documents, z (n, Y); it is asked again only where its weights are others.
 
     Stages, controls and verdicts often ask for the word of one and the same expert, which may be slow.

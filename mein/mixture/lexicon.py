@@ -102,7 +102,7 @@ def learn_lexicon(
     chosen = np.argsort(-documents, kind="stable")[:most]
     chosen = np.sort(chosen[documents[chosen] >= LEAST_DOCUMENTS])
     holds = holds[:, chosen]
-    telling = how_telling(holds, labels, sample_weight)
+    telling = informativeness(holds, labels, sample_weight)
     weights, bias = np.zeros((len(chosen), classes), np.float32), np.zeros(classes, np.float32)
     present = np.unique(labels)
     if len(chosen) and len(present) > 1:
@@ -146,7 +146,7 @@ def codes_of(pieces: Ragged, vocabulary_size: int) -> tuple[np.ndarray, np.ndarr
     return np.concatenate([r for r, _ in found]), np.concatenate([c for _, c in found])
 
 
-def how_telling(holds: csr_array, labels: np.ndarray, sample_weight: np.ndarray) -> np.ndarray:
+def informativeness(holds: csr_array, labels: np.ndarray, sample_weight: np.ndarray) -> np.ndarray:
     """max_y |log p(entry | y) - log p(entry | not y)| (F,), of which entries (n, F) documents hold.
 
     p is an entry's share of all entries in documents of a class, each counted once a document and

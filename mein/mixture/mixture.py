@@ -24,7 +24,7 @@ class MixtureConfig(Settings):
     gates are free; the paper has none."""
 
     @property
-    def hears_lexicon(self) -> bool:
+    def uses_lexicon(self) -> bool:
         """Whether there is a gate for a lexicon: it has to be fitted on dev."""
         return self.has_lexicon and self.gates == "free"
 

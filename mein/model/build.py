@@ -10,13 +10,13 @@ import torch
 
 from mein.config import Config, make_config
 from mein.data.labels import Label
-from mein.data.soft_labels import Teacher, TeacherTable, checked
+from mein.data.soft_labels import SoftLabels, SoftLabelTable, checked
 from mein.errors import ConfigError, RunError
 from mein.experts.average import AverageExpert
 from mein.experts.base import Expert
 from mein.experts.language_model import ElmoFeatures, LanguageModel
 from mein.experts.lstm import LSTMExpert
-from mein.experts.transformer import LEAST_PROBABILITY, LinearExpert, TeacherExpert
+from mein.experts.transformer import LEAST_PROBABILITY, GivenExpert, LinearExpert
 from mein.hub import FrozenFeatures, HubTokenizer, fetch, load_transformer
 from mein.imitators.reference import Imitators
 from mein.runtime.processes import cores
@@ -39,8 +39,8 @@ def build_expert(config: Config, folder: RunFolder, encoder: Encoder, classes: i
         case "frozen":
             assert isinstance(encoder.reader, FrozenFeatures)
             return LinearExpert(encoder.reader.size, classes)
-        case "teacher":
-            return TeacherExpert(classes)
+        case "given":
+            return GivenExpert(classes)
     frequencies = word_frequencies(config, encoder.words)
     if settings.kind == "average":
         return AverageExpert(settings, encoder.words.size, classes, frequencies)
@@ -73,48 +73,48 @@ def build_imitators(config: Config, pieces: int, classes: int, is_taught: bool) 
     return Imitators(settings, pieces, classes)
 
 
-class TeacherReader:
+class SoftLabelReader:
     """What the teacher says of each text, as log-probabilities; it is looked for when first asked."""
 
-    def __init__(self, config: Config, classes: Sequence[Label], teacher: Teacher | None) -> None:
+    def __init__(self, config: Config, classes: Sequence[Label], soft_labels: SoftLabels | None) -> None:
         self.config = config
         self.classes = tuple(classes)
-        self.teacher = teacher
+        self.soft_labels = soft_labels
 
     @property
     def fingerprint(self) -> str:
         """The name of its files; a function has none."""
-        return "teacher" if self.config.expert.model is None else f"teacher {self.config.expert.model}"
+        return "given" if self.config.expert.model is None else f"given {self.config.expert.model}"
 
     @property
     def is_slow(self) -> bool:
         """Whether it is a function, which may do anything, and no table."""
-        return self.config.expert.model is None and not isinstance(self.teacher, TeacherTable)
+        return self.config.expert.model is None and not isinstance(self.soft_labels, SoftLabelTable)
 
     def digest(self) -> str | None:
         """A checksum of the table that it looks texts up in; a function has none."""
-        self.teacher = open_teacher(self.config, self.classes, self.teacher)
-        return self.teacher.digest if isinstance(self.teacher, TeacherTable) else None
+        self.soft_labels = open_soft_labels(self.config, self.classes, self.soft_labels)
+        return self.soft_labels.digest if isinstance(self.soft_labels, SoftLabelTable) else None
 
     def __call__(self, texts: Sequence[str]) -> Ragged:
         """log p (Y numbers) of each text."""
-        self.teacher = open_teacher(self.config, self.classes, self.teacher)
+        self.soft_labels = open_soft_labels(self.config, self.classes, self.soft_labels)
         said = np.zeros((0, len(self.classes)))
         if len(texts):  # many a function fails on none
-            said = checked(self.teacher(texts), len(texts), len(self.classes), "The teacher")
+            said = checked(self.soft_labels(texts), len(texts), len(self.classes), "The teacher")
         log_p = np.log(np.maximum(said, LEAST_PROBABILITY)).astype(np.float32)
         return Ragged(log_p.ravel(), np.arange(len(texts) + 1, dtype=np.int64) * len(self.classes))
 
 
-def open_teacher(config: Config, classes: Sequence[Label], teacher: Teacher | None) -> Teacher:
+def open_soft_labels(config: Config, classes: Sequence[Label], soft_labels: SoftLabels | None) -> SoftLabels:
     """The function that was given, or else the table in the files that the settings name."""
-    if teacher is not None:
-        return teacher
+    if soft_labels is not None:
+        return soft_labels
     if config.expert.model is None:
         raise ConfigError(
-            "expert.kind is 'teacher', but there is none: give --teacher FILE, or teacher= in Python."
+            "expert.kind is 'teacher', but there is none: give --soft-labels FILE, or teacher= in Python."
         )
-    return TeacherTable(config.expert.model, config.columns, classes)
+    return SoftLabelTable(config.expert.model, config.columns, classes)
 
 
 def open_reader(
@@ -122,13 +122,13 @@ def open_reader(
     folder: RunFolder,
     classes: Sequence[Label],
     device: torch.device,
-    teacher: Teacher | None = None,
+    soft_labels: SoftLabels | None = None,
 ) -> Reader | None:
     """What the expert reads texts with, where it does not read our words."""
     settings = config.expert
-    if settings.kind == "teacher":
-        return TeacherReader(config, classes, teacher)
-    if teacher is not None:
+    if settings.kind == "given":
+        return SoftLabelReader(config, classes, soft_labels)
+    if soft_labels is not None:
         raise ConfigError(f"A teacher was given, but expert.kind is {settings.kind!r}: set it to teacher.")
     if settings.reads_words:
         return None

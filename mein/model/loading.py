@@ -7,7 +7,7 @@ import torch
 
 from mein.config import Config, make_config
 from mein.data.labels import Labels
-from mein.data.soft_labels import Teacher
+from mein.data.soft_labels import SoftLabels
 from mein.errors import ConfigError, RunError
 from mein.mixture.inference import choose_device
 from mein.mixture.lexicon import LEXICON, LEXICON_OF_TRAIN, SPEAKS_IN, load_lexicon
@@ -18,14 +18,14 @@ from mein.runtime.run_folder import RunFolder
 from mein.runtime.tensors import load_tensors
 
 
-def load_model(path: Path, device: str = "auto", teacher: Teacher | None = None) -> Model:
+def load_model(path: Path, device: str = "auto", soft_labels: SoftLabels | None = None) -> Model:
     """The classifier that a finished run left in its folder; a function that taught it must come along."""
     folder = RunFolder(path)
     config = read_config(folder)
     if not folder.is_done:
         raise RunError(f"The run in {path} is not finished: continue it with `mein train --resume`.")
     verify(folder, "done", SEALED)
-    return load_variant(folder, config, "mixture", choose_device(device), teacher)
+    return load_variant(folder, config, "mixture", choose_device(device), soft_labels)
 
 
 def read_config(folder: RunFolder) -> Config:
@@ -47,13 +47,13 @@ def load_variant(
     config: Config,
     name: str,
     device: torch.device,
-    teacher: Teacher | None = None,
+    soft_labels: SoftLabels | None = None,
     *,
     knows_dev: bool = True,
 ) -> Model:
     """The mixture, or what it is compared with; its lexicon knows dev's labels too, unless it must not."""
     labels, prior = read_labels(folder)
-    reader = open_reader(config, folder, labels.classes, device, teacher)
+    reader = open_reader(config, folder, labels.classes, device, soft_labels)
     encoder = load_encoder(config, folder, reader)
     is_taught = any(key.startswith("outputs.") for key in load_tensors(folder / "imitators.safetensors")[0])
     with torch.random.fork_rng(devices=[]):  # initial weights are drawn, and then replaced
@@ -62,7 +62,7 @@ def load_variant(
     facts = restore(folder, name, expert)
     imitator_facts = restore(folder, "imitators", imitators)
     gates, lexicon = np.array(facts["gates"]), None
-    if name in SPEAKS_IN and is_taught and config.mixture.hears_lexicon:
+    if name in SPEAKS_IN and is_taught and config.mixture.uses_lexicon:
         lexicon = load_lexicon(folder / (LEXICON if knows_dev else LEXICON_OF_TRAIN)).with_gate(gates[-1])
         gates = gates[:-1]
     return Model(

@@ -77,21 +77,23 @@ class Model:
     def log_probs(self, texts: Sequence[str]) -> np.ndarray:
         """log p(y | X) (n, Y), float64. A text that says nothing gets the classes' training shares."""
         documents = self.encode(texts)
-        return self.said(documents, self.alpha(documents))
+        return self.mixture_log_probs(documents, self.alpha(documents))
 
     def imitator_log_probs(self, texts: Sequence[str]) -> np.ndarray:
         """log p(y | X) (n, Y) of the imitators alone: faster, a little weaker."""
         documents = self.encode(texts, imitators_only=True)
-        return self.said_by_imitators(documents, self.alpha(documents))
+        return self.imitator_only_log_probs(documents, self.alpha(documents))
 
-    def said(self, documents: Encoded, alpha: np.ndarray, z: np.ndarray | None = None) -> np.ndarray:
+    def mixture_log_probs(
+        self, documents: Encoded, alpha: np.ndarray, z: np.ndarray | None = None
+    ) -> np.ndarray:
         """log p(y | X) (n, Y) with alpha (I, n, Y), and z (n, Y) where the expert was asked before."""
         mixed = mixed_logits(self.expert_logits(documents) if z is None else z, alpha, self.gates)
         if self.lexicon is not None:
             mixed = mixed + self.lexicon.logits(documents.pieces)
         return self.calibrated(documents, mixed, self.temperature)
 
-    def said_by_imitators(self, documents: Encoded, alpha: np.ndarray) -> np.ndarray:
+    def imitator_only_log_probs(self, documents: Encoded, alpha: np.ndarray) -> np.ndarray:
         """log p(y | X) (n, Y) of the imitators alone, with their alpha (I, n, Y)."""
         return self.calibrated(documents, alpha.astype(np.float64).sum(0), self.imitator_temperature)
 

@@ -20,10 +20,10 @@ from mein.data.readers import plain_text, read_tables
 from mein.data.writers import open_writer
 from mein.errors import InputError
 from mein.explain import Fragment, top_fragments
-from mein.model.build import TeacherReader
+from mein.model.build import SoftLabelReader
 from mein.model.model import Encoded, Model
 from mein.predict.resume import identity_of, open_parts
-from mein.runtime.progress import Reporter, Silence
+from mein.runtime.progress import Quiet, Reporter
 
 FRAGMENTS = pa.list_(
     pa.struct(
@@ -32,7 +32,7 @@ FRAGMENTS = pa.list_(
 )
 
 
-class Labeler:
+class Predictor:
     """What `model.log_probs` says, or without the expert `model.imitator_log_probs`, and who moved it."""
 
     def __init__(self, model: Model, *, imitators_only: bool = False, fragments: int = 0) -> None:
@@ -57,8 +57,8 @@ class Labeler:
     def _ask(self, texts: list[str]) -> tuple[np.ndarray, Encoded, np.ndarray]:
         documents = self.model.encode(texts, imitators_only=self.imitators_only)
         alpha = self.model.alpha(documents)
-        say = self.model.said_by_imitators if self.imitators_only else self.model.said
-        return say(documents, alpha), documents, alpha
+        log = self.model.imitator_only_log_probs if self.imitators_only else self.model.mixture_log_probs
+        return log(documents, alpha), documents, alpha
 
     def _fragments(
         self, texts: list[str], log_probs: np.ndarray, documents: Encoded, alpha: np.ndarray
@@ -152,8 +152,8 @@ def predict_file(
     """
     documents = 0
     columns: Columns | None = None
-    label = Labeler(model, imitators_only=wanted.imitators_only, fragments=wanted.fragments)
-    reporter = Silence() if reporter is None else reporter
+    label = Predictor(model, imitators_only=wanted.imitators_only, fragments=wanted.fragments)
+    reporter = Quiet() if reporter is None else reporter
     with (
         open_parts(target, _identity(model, source, wanted), resume) as parts,
         open_writer(target) as writer,
@@ -196,7 +196,7 @@ def chunks(batches: Iterator[pa.RecordBatch], most: int) -> Iterator[list[pa.Rec
 def _identity(model: Model, source: str, wanted: Wanted) -> dict[str, Any]:
     """Abstaining and the classes' columns are left out: they do not change what is kept in parts."""
     reader = None if wanted.imitators_only else model.encoder.reader
-    said = reader.digest() if isinstance(reader, TeacherReader) else None
+    said = reader.digest() if isinstance(reader, SoftLabelReader) else None
     return identity_of(
         model,
         source,
@@ -204,7 +204,7 @@ def _identity(model: Model, source: str, wanted: Wanted) -> dict[str, Any]:
         imitators_only=wanted.imitators_only,
         fragments=wanted.fragments,
         chunk=[_rows(model, wanted), CHUNK_BYTES],
-        **({} if said is None else {"teacher": said}),
+        **({} if said is None else {"soft_labels": said}),
     )
 
 

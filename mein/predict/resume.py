@@ -118,10 +118,10 @@ class Parts:
         if (self.folder / MANIFEST).exists():
             return self.folder.read_json(MANIFEST)
         names = sorted(path.name for path in self.folder.path.iterdir() if path.name != ".lock")
-        strangers = [name for name in names if not is_temporary(name)]
-        if strangers:
+        unknown = [name for name in names if not is_temporary(name)]
+        if unknown:
             raise RunError(
-                f"{self.folder.path} is in the way, and not mein's (it holds {strangers[0]!r}): "
+                f"{self.folder.path} is in the way, and not mein's (it holds {unknown[0]!r}): "
                 "choose another --out."
             )
         return None

@@ -19,7 +19,7 @@ from mein.errors import RunError
 from mein.evaluation.comparison import EXPERT, percent
 from mein.evaluation.significance import mcnemar, mean_and_spread
 from mein.report.charts import css_of, error_text, forest, interval_text, p_value, seconds, signed
-from mein.report.record import Finished, read_finished, telling_of_damage
+from mein.report.record import Finished, explaining_damage, read_finished
 from mein.report.sections import sections, settings, verdict
 from mein.runtime.files import write_atomically
 from mein.runtime.run_folder import runs_of_seeds
@@ -144,7 +144,7 @@ def page(runs: Sequence[Finished]) -> str:
     style = (TEMPLATES / "style.css").read_text(encoding="utf-8")
     told = []
     for i, (run, name) in enumerate(zip(runs, names, strict=True)):
-        with telling_of_damage(run.path):
+        with explaining_damage(run.path):
             told.append(sections(run, f"run{i}") | {"name": name})
     return environment().get_template("report.html").render(
         runs=told,

@@ -66,9 +66,9 @@ class Finished:
         return next((line["headline"] for line in self.stage("verdict") if "headline" in line), "")
 
     @property
-    def is_student(self) -> bool:
+    def is_self_training(self) -> bool:
         """Whether its expert also learned from another run."""
-        return self.config["expert"].get("student_of") is not None
+        return self.config["expert"].get("from_run") is not None
 
     @property
     def reads_raw_text(self) -> bool:
@@ -79,16 +79,16 @@ class Finished:
     @property
     def is_given(self) -> bool:
         """Whether its expert is somebody else's word, which learned nothing here."""
-        return bool(self.config["expert"]["kind"] == "teacher")
+        return bool(self.config["expert"]["kind"] == "given")
 
     @property
-    def knows_labels_alone(self) -> bool:
+    def knows_labels_only(self) -> bool:
         """Whether its expert has learned from these labels and nothing else."""
         is_blank = self.config["expert"]["kind"] in ("lstm", "average")  # not pre-trained, by whomever
-        return is_blank and not self.is_student and not self.reads_raw_text
+        return is_blank and not self.is_self_training and not self.reads_raw_text
 
     @property
-    def is_tutored(self) -> bool:
+    def teaches_with_lexicon(self) -> bool:
         """Whether imitators learned what expert and lexicon say, not the expert alone."""
         learns = self.config["imitator_training"].get("learns_lexicon", False)
         return learns and self.lexicon_gate is not None and not self.is_given
@@ -97,7 +97,7 @@ class Finished:
     def expert(self) -> str:
         """What the expert is, in a few words."""
         settings = self.config["expert"]
-        also = f", a student of {settings['student_of']}" if self.is_student else ""
+        also = f", a student of {settings['from_run']}" if self.is_self_training else ""
         return f"{settings['kind']}, {settings['training']} training{also}"
 
     @property
@@ -118,9 +118,11 @@ class Finished:
     @property
     def weights(self) -> list[tuple[str, float]]:
         """What each voice counts for once calibrated: 1 / T for the expert, g / T for the others."""
-        voices = [("expert", 1.0)] + ([] if self.lexicon_gate is None else [("lexicon", self.lexicon_gate)])
-        voices += [(f"c={c}", gate) for c, gate in zip(self.windows, self.gates, strict=True)]
-        return [(name, gate / self.temperature) for name, gate in voices]
+        components = [("expert", 1.0)] + (
+            [] if self.lexicon_gate is None else [("lexicon", self.lexicon_gate)]
+        )
+        components += [(f"c={c}", gate) for c, gate in zip(self.windows, self.gates, strict=True)]
+        return [(name, gate / self.temperature) for name, gate in components]
 
     @cached_property
     def predictions(self) -> pa.Table:
@@ -135,8 +137,8 @@ class Finished:
             ) from problem
         except (OSError, pa.ArrowException) as problem:
             raise damaged(path) from problem
-        is_whole = {"label", *self.rows} <= set(table.column_names)
-        if not is_whole or {row.scores.documents for row in self.rows.values()} - {table.num_rows}:
+        is_complete = {"label", *self.rows} <= set(table.column_names)
+        if not is_complete or {row.scores.documents for row in self.rows.values()} - {table.num_rows}:
             raise damaged(path)
         return table
 
@@ -176,7 +178,7 @@ def read_finished(path: Path) -> Finished:
         name: folder.read_json(f"{name}.json") if (folder / f"{name}.json").exists() else {}
         for name in ("judged", "provenance")
     }
-    with telling_of_damage(path):
+    with explaining_damage(path):
         count = len(identity["config"]["imitators"]["windows"])
         run = Finished(
             path=path,
@@ -195,7 +197,7 @@ def read_finished(path: Path) -> Finished:
 
 
 @contextmanager
-def telling_of_damage(path: Path) -> Iterator[None]:
+def explaining_damage(path: Path) -> Iterator[None]:
     """Make one sentence of what a run's files do not hold, or hold otherwise than they were written."""
     try:
         yield

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from mein.evaluation.comparison import EXPERT, IMITATORS_ALONE, MIXTURE, TEACHER, TFIDF, percent
+from mein.evaluation.comparison import EXPERT, IMITATORS_ONLY, MIXTURE, PREVIOUS_RUN, TFIDF, percent
 from mein.evaluation.metrics import calibration_error, reliability, risk_coverage
 from mein.report import details as confusions
 from mein.report.charts import (
@@ -31,7 +31,7 @@ from mein.report.charts import (
 )
 from mein.report.details import changed, curves, fragments
 from mein.report.record import Finished
-from mein.run.prepare import remarks
+from mein.run.prepare import notes
 
 VERDICTS = {  # how the sentence of the verdict begins, and what that means in a word
     "The unlabeled text helped": ("helped", "The raw text helped"),
@@ -68,8 +68,8 @@ def hero(run: Finished) -> dict[str, Any]:
     return {
         "css": css,
         "title": title,
-        "is_student": run.is_student,
-        "knows_labels_alone": run.knows_labels_alone,
+        "is_student": run.is_self_training,
+        "knows_labels_alone": run.knows_labels_only,
         "reads_raw_text": run.reads_raw_text,
         "lead": _lead(run),
         "people": _people(run),
@@ -82,15 +82,15 @@ def hero(run: Finished) -> dict[str, Any]:
 
 def _before(run: Finished) -> str:
     """What the mixture is compared with first: the expert; a student's teacher."""
-    return TEACHER if TEACHER in run.rows else EXPERT
+    return PREVIOUS_RUN if PREVIOUS_RUN in run.rows else EXPERT
 
 
 def _tile_names(run: Finished) -> dict[str, str]:
     """What each system is beside the other: raw text is between them only where the expert has read none."""
-    expert = "expert alone: labels only" if run.knows_labels_alone else "expert alone"
-    has_both_read_it = run.reads_raw_text and not run.is_student
+    expert = "expert alone: labels only" if run.knows_labels_only else "expert alone"
+    has_both_read_it = run.reads_raw_text and not run.is_self_training
     mixture = "mixture: with imitators" if has_both_read_it else "mixture: labels and raw text"
-    return {EXPERT: expert, TEACHER: "its teacher: the run before", MIXTURE: mixture}
+    return {EXPERT: expert, PREVIOUS_RUN: "its teacher: the run before", MIXTURE: mixture}
 
 
 def _tile(run: Finished, system: str) -> dict[str, Any]:
@@ -122,10 +122,10 @@ def _people(run: Finished) -> str:
         return ""
     named = (_before(run), MIXTURE)
     expert, mixture = (run.log_probs(name).argmax(axis=1) == run.label_ids for name in named)
-    mended, broken = int(np.sum(mixture & ~expert)), int(np.sum(expert & ~mixture))
+    corrected, broken = int(np.sum(mixture & ~expert)), int(np.sum(expert & ~mixture))
     return (
         f"Of {counted(len(expert), f'{run.part} document')} the {named[0]} got {np.sum(~expert):,} wrong, "
-        f"the mixture {int(np.sum(~mixture)):,}: {mended:,} mended, {broken:,} newly wrong."
+        f"the mixture {int(np.sum(~mixture)):,}: {corrected:,} mended, {broken:,} newly wrong."
     )
 
 
@@ -150,11 +150,11 @@ def cautions(run: Finished) -> list[str]:
 
 MEANINGS = {
     TFIDF: "labels only, no network: the baseline",
-    TEACHER: "the mixture of the run that it learned from",
+    PREVIOUS_RUN: "the mixture of the run that it learned from",
     EXPERT: "by itself, after stage 1",
     "closed gates": "tuned as the mixture is, without imitators",
     "random vectors": "tuned as the mixture is, noise for imitators",
-    IMITATORS_ALONE: "their summed evidence, without the expert",
+    IMITATORS_ONLY: "their summed evidence, without the expert",
     MIXTURE: "all voices: what predict uses",
 }
 MOST_SHOWN_CLASSES = 12
@@ -171,7 +171,7 @@ def sections(run: Finished, key: str) -> dict[str, Any]:
             f"{key}-forest", [(n, css_of(n), row) for n, row in run.rows.items()], "Error of each system"
         ),
         "curves": curves(run, key),
-        "voices": voices(run, key),
+        "voices": components(run, key),
         "confusion": confusion(run, key),
         "trust": trust(run, key),
         "fragments": fragments(run),
@@ -203,7 +203,7 @@ def trained(run: Finished) -> dict[str, Any]:
             (run.classes[y], f"{100 * run.prior[y]:.1f}") for y in order[:MOST_SHOWN_CLASSES].tolist()
         ],
         "more_classes": max(0, len(run.classes) - MOST_SHOWN_CLASSES),
-        "remarks": remarks(counts) if "empty" in counts else [],
+        "remarks": notes(counts) if "empty" in counts else [],
         "networks": [
             ("classes", f"{len(run.classes):,}"),
             ("expert", run.expert),
@@ -239,7 +239,7 @@ def table(run: Finished) -> list[dict[str, Any]]:
     ]
 
 
-def voices(run: Finished, key: str) -> dict[str, Any] | None:
+def components(run: Finished, key: str) -> dict[str, Any] | None:
     """The gates, signed, and how much each voice moved the answers; None without imitators."""
     if not run.gates:
         return None
@@ -342,7 +342,7 @@ def _rate(run: Finished, step: str, taken: float) -> str:
     drawn = min(raw, training.get("documents") or raw) + also
     documents = {"labeling": raw + held_out + also, "judging": judged, "imitators": drawn * passes}
     expert = run.config["expert"]
-    heard = min(raw + held_out, expert["student_documents"]) if expert.get("student_of") else 0
+    heard = min(raw + held_out, expert["self_training_documents"]) if expert.get("from_run") else 0
     documents |= {"lessons": heard, "expert": (train + heard) * passes}
     documents["language_model"] = (train + raw) * passes
     count = documents.get(step, train * passes)

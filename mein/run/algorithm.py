@@ -8,7 +8,7 @@ import torch
 
 from mein.config import Config
 from mein.data.corpus import Corpus
-from mein.data.soft_labels import Teacher, TeacherTable
+from mein.data.soft_labels import SoftLabels, SoftLabelTable
 from mein.experts.base import Expert
 from mein.imitators.reference import Imitators
 from mein.mixture.gates import is_worse, open_gates
@@ -20,7 +20,7 @@ from mein.model.build import (
     build_imitators,
     digest_of_language_model,
     open_reader,
-    open_teacher,
+    open_soft_labels,
     words_of_language_model,
 )
 from mein.model.model import mixed_logits
@@ -35,14 +35,14 @@ from mein.run.state import (
     learned_lexicon,
     objective_of,
 )
-from mein.run.teacher import label_documents, learned_tutor
+from mein.run.teacher import label_documents, learned_teacher
 from mein.run.warm_start import (
     VECTORS,
-    digest_of_teacher,
+    digest_of_previous_run,
     prepare_start,
-    refuse_other_teacher,
+    refuse_other_previous_run,
     stage_1,
-    taught_part,
+    training_part,
 )
 from mein.runtime import ranks
 from mein.runtime.progress import Reporter
@@ -65,10 +65,10 @@ def train_run(
     *,
     resume: bool = False,
     controls: Sequence[str] = CONTROLS,
-    teacher: Teacher | None = None,
+    soft_labels: SoftLabels | None = None,
 ) -> Run:
     """Algorithm 1 in a folder that the caller holds; with `resume`, go on where a killed run stood."""
-    run = prepared_run(config, corpus, folder, reporter, resume=resume, teacher=teacher)
+    run = prepared_run(config, corpus, folder, reporter, resume=resume, soft_labels=soft_labels)
     expert = learned_expert(run)  # line 1
     imitators = learned_imitators(run, expert)  # line 2
     tune_mixture_and_controls(run, imitators, controls)  # line 3
@@ -82,27 +82,27 @@ def prepared_run(
     reporter: Reporter,
     *,
     resume: bool = False,
-    teacher: Teacher | None = None,
+    soft_labels: SoftLabels | None = None,
     spread: Spread | None = None,
 ) -> Run:
     """A run before its first line: vocabularies and encoded text; spread: who encodes it, if not we."""
     labeled = read_labeled(config, corpus)
-    if config.expert.kind == "teacher":
-        teacher = open_teacher(config, labeled.labels.classes, teacher)
-        refuse_unknown_texts(teacher, labeled, corpus)
+    if config.expert.kind == "given":
+        soft_labels = open_soft_labels(config, labeled.labels.classes, soft_labels)
+        refuse_unknown_texts(soft_labels, labeled, corpus)
     words_of_language_model(config)  # refuses one that does not fit, before the folder is taken
-    refuse_other_teacher(config, corpus, labeled)
+    refuse_other_previous_run(config, corpus, labeled)
     device = choose_device(config.runtime.device)
     with ranks.first_goes_ahead():
-        folder.claim(identity_of(config, corpus, teacher), resume)
-        reader = open_reader(config, folder, labeled.labels.classes, device, teacher)
+        folder.claim(identity_of(config, corpus, soft_labels), resume)
+        reader = open_reader(config, folder, labeled.labels.classes, device, soft_labels)
         counts = prepare(config, corpus, labeled, folder, reporter, reader, spread)
     runtime = Runtime(folder, reporter, config.runtime.checkpoint_seconds)
     encoder = load_encoder(config, folder, reader)
     return Run(config, corpus, labeled, counts, encoder, runtime, device)
 
 
-def identity_of(config: Config, corpus: Corpus, teacher: Teacher | None = None) -> dict[str, Any]:
+def identity_of(config: Config, corpus: Corpus, soft_labels: SoftLabels | None = None) -> dict[str, Any]:
     """What makes a run the run it is: settings, less those of the machine, and what it is made from.
 
     Data goes by its name, a teacher's table and the language model to start from by their content.
@@ -111,12 +111,12 @@ def identity_of(config: Config, corpus: Corpus, teacher: Teacher | None = None) 
         "config": config.model_dump(mode="json", exclude={"runtime"}),
         "data": corpus.names,
     }
-    if isinstance(teacher, TeacherTable):
-        identity["teacher"] = teacher.digest
+    if isinstance(soft_labels, SoftLabelTable):
+        identity["soft_labels"] = soft_labels.digest
     if config.expert.language_model is not None:
         identity["language_model"] = digest_of_language_model(config)
-    if config.expert.student_of is not None:
-        identity["student_of"] = digest_of_teacher(config)
+    if config.expert.from_run is not None:
+        identity["from_run"] = digest_of_previous_run(config)
     return identity
 
 
@@ -125,15 +125,15 @@ def learned_expert(run: Run) -> Expert:
     expert = _new_expert(run)
     path = run.folder / "expert.safetensors"
     if not ranks.exists(path):
-        train_part, dev_part = taught_part(run, labeled_part(run, "train")), labeled_part(run, "dev")
+        train_part, dev_part = training_part(run, labeled_part(run, "train")), labeled_part(run, "dev")
         prepare_start(run, expert)
-        if run.config.expert.kind != "teacher":  # who has learned already
-            run.runtime.reporter.say("Stage 1: the expert learns from the labels (*: the best epoch so far)")
+        if run.config.expert.kind != "given":  # who has learned already
+            run.runtime.reporter.log("Stage 1: the expert learns from the labels (*: the best epoch so far)")
             objective = objective_of(run, expert, None, "expert")
             settings = (stage_1(run.config), objective, run.runtime, run.config.seed)
             with run.folder.timed("expert"):
                 train_expert(expert, train_part, dev_part, *settings)
-        z = run.dev_word(expert)
+        z = run.dev_logits(expert)
         save_tensors(path, expert.state_dict(), facts(run, z))
     run.folder.drop(f"{VECTORS}.safetensors")
     return _settled(run, expert, "expert")
@@ -149,7 +149,7 @@ def learned_imitators(run: Run, expert: Expert) -> Imitators:
         if run.is_taught:
             _teach(run, expert, imitators)
         else:
-            run.runtime.reporter.say("There is no unlabeled text: this is the plain expert.")
+            run.runtime.reporter.log("There is no unlabeled text: this is the plain expert.")
         together = evidence(run, imitators, "imitators", "dev").sum(0)
         save_tensors(path, imitators.state_dict(), facts(run, together))
     return _settled(run, imitators, "imitators")
@@ -158,15 +158,15 @@ def learned_imitators(run: Run, expert: Expert) -> Imitators:
 def _teach(run: Run, expert: Expert, imitators: Imitators) -> None:
     settings, labeled = run.config.imitator_training, None
     with run.folder.timed("labeling"):
-        tutor, by = learned_tutor(run, expert)
+        teacher, by = learned_teacher(run, expert)
         classes = run.labeled.labels.classes
         unlabeled, held_out = (run.store_to_label(part, by) for part in UNLABELED_PARTS)
-        who = "another teacher says" if unlabeled.labeled_by - {by} else str(tutor)
-        run.runtime.reporter.say(f"Stage 2: the imitators learn what {who}")
-        label_documents(tutor, [unlabeled, held_out], classes, by, run.runtime.reporter)
+        who = "another teacher says" if unlabeled.labeled_by - {by} else str(teacher)
+        run.runtime.reporter.log(f"Stage 2: the imitators learn what {who}")
+        label_documents(teacher, [unlabeled, held_out], classes, by, run.runtime.reporter)
         if settings.reads_labeled and unlabeled.labeled_by == {by}:  # another teacher has no word on it
             labeled = run.store_to_label("train", by)
-            label_documents(tutor, [labeled], classes, by, run.runtime.reporter)
+            label_documents(teacher, [labeled], classes, by, run.runtime.reporter)
     with run.folder.timed("imitators"):
         train_imitators(imitators, unlabeled, held_out, settings, run.runtime, run.config.seed, labeled)
     if run.config.mixture.centers_evidence:
@@ -176,7 +176,7 @@ def _teach(run: Run, expert: Expert, imitators: Imitators) -> None:
 def tune_mixture_and_controls(run: Run, imitators: Imitators, controls: Sequence[str]) -> None:
     """Theta and Lambda, to mixture.safetensors; beside it those of closed gates and random vectors wanted."""
     if run.is_taught and not (run.folder / "mixture.safetensors").exists():
-        run.runtime.reporter.say("Stage 3: the mixture is tuned on the labels, and so are its controls")
+        run.runtime.reporter.log("Stage 3: the mixture is tuned on the labels, and so are its controls")
     if run.has_lexicon:
         learned_lexicon(run)
     for name in (*controls, "mixture") if run.is_taught else ("mixture",):
@@ -187,7 +187,7 @@ def tune_mixture_and_controls(run: Run, imitators: Imitators, controls: Sequence
             if run.is_taught:
                 with run.folder.timed(name):
                     gates, tau = _tune(run, expert, imitators, name)
-            z = run.dev_word(expert)
+            z = run.dev_logits(expert)
             logits = mixed_logits(z, evidence(run, imitators, name, "dev"), gates)
             save_tensors(path, expert.state_dict(), facts(run, logits, gates, tau))
         run.folder.drop(f"{name}.checkpoint.safetensors")
@@ -198,7 +198,7 @@ def _tune(run: Run, expert: Expert, imitators: Imitators, name: str) -> tuple[np
     train_part, dev_part = (
         labeled_part(run, part, evidence(run, imitators, name, part)) for part in ("train", "dev")
     )
-    z = run.dev_word(expert)
+    z = run.dev_logits(expert)
     gates, tau = Gates(run.config.mixture, len(dev_part.alpha)), 1.0
     if gates.kind == "free" and len(dev_part.alpha):
         opened, tau = open_gates(z, dev_part.alpha, dev_part.labels, dev_part.weights)
@@ -216,7 +216,7 @@ def _tune(run: Run, expert: Expert, imitators: Imitators, name: str) -> tuple[np
     )
     values: np.ndarray = gates().detach().cpu().double().numpy()
     if gates.kind == "free":
-        mixed = mixed_logits(run.dev_word(expert), dev_part.alpha, values)
+        mixed = mixed_logits(run.dev_logits(expert), dev_part.alpha, values)
         if ranks.agreed({"worse": is_worse(mixed, z, dev_part.labels, dev_part.weights)})["worse"]:
             _settled(run, expert, "expert")
             return np.zeros_like(values), 1.0

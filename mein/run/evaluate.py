@@ -9,25 +9,25 @@ import pyarrow.parquet as pq
 
 from mein.config import Config
 from mein.data.corpus import Corpus, read_all
-from mein.data.soft_labels import Teacher
+from mein.data.soft_labels import SoftLabels
 from mein.errors import RunError
 from mein.evaluation.baseline import tfidf_baseline
 from mein.evaluation.comparison import (
     CLOSED_GATES,
     EXPERT,
     IMITATORS,
-    IMITATORS_ALONE,
+    IMITATORS_ONLY,
     MIXTURE,
+    PREVIOUS_RUN,
     RANDOM_VECTORS,
-    TEACHER,
     TFIDF,
     UNLABELED_TEXT,
     Row,
     compare,
     headline,
 )
-from mein.explain.highlights import write_judged
-from mein.mixture.inference import LastWord, choose_device
+from mein.explain.highlights import write_highlights
+from mein.mixture.inference import CachedLogits, choose_device
 from mein.mixture.mixture import random_alpha
 from mein.model.artefacts import seal
 from mein.model.loading import load_variant
@@ -35,9 +35,9 @@ from mein.model.model import Encoded, Model
 from mein.run.algorithm import CONTROLS, train_run
 from mein.run.prepare import counted
 from mein.run.state import Run
-from mein.run.warm_start import has_its_teacher, load_teacher
+from mein.run.warm_start import has_previous_run, load_previous_run
 from mein.runtime.files import atomic_path
-from mein.runtime.progress import SILENCE, Reporter, Silence
+from mein.runtime.progress import QUIET, Quiet, Reporter
 from mein.runtime.ranks import is_first
 from mein.runtime.run_folder import RunFolder
 from mein.text.ragged import concatenate
@@ -53,27 +53,29 @@ def train_and_judge(
     *,
     resume: bool = False,
     controls: Sequence[str] = CONTROLS,
-    teacher: Teacher | None = None,
+    soft_labels: SoftLabels | None = None,
     has_baseline: bool = True,
 ) -> list[Row]:
     """Train in the folder `path`, then read the test labels, once, and leave the verdict there.
 
     Of several processes only the first speaks and judges; the others return no rows.
     """
-    folder, reporter = RunFolder(path), reporter if is_first() else Silence()
+    folder, reporter = RunFolder(path), reporter if is_first() else Quiet()
     with folder.held():
-        run = train_run(config, corpus, folder, reporter, resume=resume, controls=controls, teacher=teacher)
+        run = train_run(
+            config, corpus, folder, reporter, resume=resume, controls=controls, soft_labels=soft_labels
+        )
         if not is_first():
             return []
-        part, texts, ids = _judged_part(run)
+        part, texts, ids = _evaluated_part(run)
         with run.folder.timed("judging"):
             baseline = _baseline(run, texts, holds_dev=part == "dev") if has_baseline else {}
-            baseline |= log_probs_of_teacher(folder, config, part, texts) if has_baseline else {}
-            systems = baseline | log_probs_of_all(folder, config, part, texts, teacher, reporter)
+            baseline |= previous_run_log_probs(folder, config, part, texts) if has_baseline else {}
+            systems = baseline | log_probs_of_all(folder, config, part, texts, soft_labels, reporter)
         rows = compare(ids, systems, seed=config.seed)
         if not folder.is_done:
             _write_predictions(folder / "predictions.parquet", ids, systems)
-            write_judged(folder, config, texts, ids, systems)
+            write_highlights(folder, config, texts, ids, systems)
             folder.rewind("verdict", 0)
             for row in rows:
                 folder.record("verdict", part=part, **as_plain(row))
@@ -85,7 +87,7 @@ def train_and_judge(
 def sentence(rows: Sequence[Row], config: Config) -> str:
     """What a table says, in one sentence, of a run with this config."""
     credited = IMITATORS if config.expert.reads_raw_text else UNLABELED_TEXT
-    return headline(rows, credited=credited, is_student=config.expert.is_student)
+    return headline(rows, credited=credited, is_self_training=config.expert.is_self_training)
 
 
 def log_probs_of_all(
@@ -93,27 +95,29 @@ def log_probs_of_all(
     config: Config,
     part: str,
     texts: Sequence[str],
-    teacher: Teacher | None = None,
-    reporter: Reporter = SILENCE,
+    soft_labels: SoftLabels | None = None,
+    reporter: Reporter = QUIET,
 ) -> dict[str, np.ndarray]:
     """log p(y | X) (n, Y) of every network of a run, in the order of its table, on a part's texts."""
     device = choose_device(config.runtime.device)
 
     def load(name: str) -> Model:
-        return load_variant(folder, config, name, device, teacher, knows_dev=part != "dev")
+        return load_variant(folder, config, name, device, soft_labels, knows_dev=part != "dev")
 
     mixture = load("mixture")
     documents = _encoded(mixture, part, texts, reporter)
     alpha = mixture.alpha(documents)
-    word, found = LastWord(documents.words, part, reporter), dict[str, np.ndarray]()
+    word, found = CachedLogits(documents.words, part, reporter), dict[str, np.ndarray]()
     for name, title in VARIANTS.items():
         if (folder / f"{name}.safetensors").exists():
             model = load(name)
             seen = _noise(config, alpha, part) if name == "random" else alpha
-            found[title] = model.said(documents, seen, word(model.expert))
+            found[title] = model.mixture_log_probs(documents, seen, word(model.expert))
     if len(alpha):
-        found[IMITATORS_ALONE] = mixture.said_by_imitators(documents, alpha)
-    found[MIXTURE if len(alpha) else EXPERT] = mixture.said(documents, alpha, word(mixture.expert))
+        found[IMITATORS_ONLY] = mixture.imitator_only_log_probs(documents, alpha)
+    found[MIXTURE if len(alpha) else EXPERT] = mixture.mixture_log_probs(
+        documents, alpha, word(mixture.expert)
+    )
     return found
 
 
@@ -125,25 +129,25 @@ def _encoded(model: Model, part: str, texts: Sequence[str], reporter: Reporter) 
     return Encoded(words, pieces, model.encoder.reader is None)
 
 
-def log_probs_of_teacher(
+def previous_run_log_probs(
     folder: RunFolder, config: Config, part: str, texts: Sequence[str]
 ) -> dict[str, np.ndarray]:
     """log p(y | X) (n, Y) of the run that a student learned from, as a system; none where it is gone."""
-    if not has_its_teacher(folder, config):
+    if not has_previous_run(folder, config):
         return {}
-    teacher = load_teacher(config, choose_device(config.runtime.device), knows_dev=part != "dev")
-    return {TEACHER: teacher.log_probs(texts)}
+    previous = load_previous_run(config, choose_device(config.runtime.device), knows_dev=part != "dev")
+    return {PREVIOUS_RUN: previous.log_probs(texts)}
 
 
 def _baseline(run: Run, texts: Sequence[str], holds_dev: bool) -> dict[str, np.ndarray]:
     """The baseline chooses nothing on dev, so it learns from the dev labels too, unless judged on them."""
-    lessons = [run.labeled.lessons(part) for part in (("train",) if holds_dev else ("train", "dev"))]
+    examples = [run.labeled.examples(part) for part in (("train",) if holds_dev else ("train", "dev"))]
     known = run.labeled.train_texts + ([] if holds_dev else run.labeled.dev_texts)
-    ids, weights = (np.concatenate(arrays) for arrays in zip(*lessons, strict=True))
+    ids, weights = (np.concatenate(arrays) for arrays in zip(*examples, strict=True))
     return {TFIDF: tfidf_baseline(known, ids, texts, run.classes, weights)}
 
 
-def _judged_part(run: Run) -> tuple[str, list[str], np.ndarray]:
+def _evaluated_part(run: Run) -> tuple[str, list[str], np.ndarray]:
     """The test documents; where there are none, dev, on which everything was chosen."""
     if run.corpus.test is None:
         return "dev", run.labeled.dev_texts, run.labeled.dev_ids

@@ -9,7 +9,7 @@ from pathlib import Path
 from mein.errors import MeinError
 from mein.mixture.inference import choose_device
 from mein.model.loading import read_config, read_labels
-from mein.run.teacher import load_tutor, write_label_file
+from mein.run.teacher import load_teacher, write_label_file
 from mein.runtime.processes import answer
 from mein.runtime.run_folder import RunFolder
 from mein.store.store import Store
@@ -19,12 +19,12 @@ def main() -> None:
     """Work on jobs from standard input until it ends."""
     folder, store, by = RunFolder(Path(sys.argv[1])), Store.open(sys.argv[2]), sys.argv[3]
     config = read_config(folder)
-    tutor = load_tutor(folder, config, choose_device(config.runtime.device))
+    teacher = load_teacher(folder, config, choose_device(config.runtime.device))
     classes = read_labels(folder)[0].classes
     for line in sys.stdin.buffer:
         shard = int(line)
         try:
-            write_label_file(tutor, store, classes, by, shard)
+            write_label_file(teacher, store, classes, by, shard)
             answer(shard=shard)
         except MeinError as problem:
             answer(error=str(problem))

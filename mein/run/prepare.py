@@ -19,7 +19,7 @@ import numpy as np
 from mein.config import Config
 from mein.data.corpus import Corpus, Source, in_chunks, read_all
 from mein.data.labels import Labels, in_number, refuse_textless
-from mein.data.soft_labels import Teacher, TeacherTable
+from mein.data.soft_labels import SoftLabels, SoftLabelTable
 from mein.data.splits import KnownTexts, empty_texts, split_dev
 from mein.errors import InputError, RunError
 from mein.model.artefacts import load_encoder, save_encoder
@@ -34,7 +34,7 @@ from mein.text.encoder import Encoder, Reader, learn_vocabularies
 
 
 @dataclass(frozen=True)
-class LabeledTexts:
+class Split:
     """The labeled documents of a run, split, with label ids and weights; those of train have the mean 1."""
 
     labels: Labels
@@ -50,7 +50,7 @@ class LabeledTexts:
     prior: np.ndarray
     """Each class's share of train, by sample weights: what is said of a text that says nothing (Y,)."""
 
-    def lessons(self, part: str) -> tuple[np.ndarray, np.ndarray]:
+    def examples(self, part: str) -> tuple[np.ndarray, np.ndarray]:
         """The label ids and the weights to learn from train, or from dev too, with."""
         if part == "train":
             return self.train_ids, self.train_weights
@@ -68,7 +68,7 @@ class LabeledTexts:
         return digest.hexdigest()
 
 
-def read_labeled(config: Config, corpus: Corpus) -> LabeledTexts:
+def read_labeled(config: Config, corpus: Corpus) -> Split:
     """Read the labels, check them, and keep some of them for choosing."""
     name = corpus.names.get("labeled", "the labeled documents")
     texts, values = read_all(corpus.labeled)
@@ -92,7 +92,7 @@ def read_labeled(config: Config, corpus: Corpus) -> LabeledTexts:
     weights = weights / weights[train_rows].mean()
     class_weights = _class_weights(config, corpus, labels, ids[train_rows], weights[train_rows])
     sums = np.bincount(ids[train_rows], weights[train_rows], minlength=len(labels.classes))
-    return LabeledTexts(
+    return Split(
         labels=labels,
         train_texts=[texts[i] for i in train_rows],
         train_ids=ids[train_rows],
@@ -189,7 +189,7 @@ HELD_OUT_DOCUMENTS = 2_000  # unlabeled documents on which stage 2 is judged, a 
 def prepare(
     config: Config,
     corpus: Corpus,
-    labeled: LabeledTexts,
+    labeled: Split,
     folder: RunFolder,
     reporter: Reporter,
     reader: Reader | None = None,
@@ -208,22 +208,22 @@ def prepare(
     encoder, seen = _vocabularies(config, *read, folder, reporter, reader)
     counts = {"train": len(labeled.train_texts), "dev": len(labeled.dev_texts)}
     encode_labeled(folder, encoder, labeled, reporter)
-    counts["silent"] = _refuse_silence(config, folder) if reader is None else 0
+    counts["silent"] = _count_unknown(config, folder) if reader is None else 0
     if seen["unlabeled"]:
         documents = seen["unlabeled"]
         counts |= _encode_unlabeled(config, folder, encoder, unlabeled, documents, reporter, spread)
     counts |= {name: seen[name] for name in ("removed", "unlabeled_in_test", "empty")}
     for part, texts in (("train", labeled.train_texts), ("dev", labeled.dev_texts)):
         counts[f"{part}_in_test"] = int(test.among(texts).sum())
-    for remark in remarks(counts):
-        reporter.say(remark)
+    for note in notes(counts):
+        reporter.log(note)
     folder.rewind("data", 0)
     folder.record("data", **counts)
     folder.write_json("prepared.json", counts)
     return counts
 
 
-def encode_labeled(folder: RunFolder, encoder: Encoder, labeled: LabeledTexts, reporter: Reporter) -> None:
+def encode_labeled(folder: RunFolder, encoder: Encoder, labeled: Split, reporter: Reporter) -> None:
     """Train and dev, each a store, of a single shard where that is quick."""
     for part, texts in (("train", labeled.train_texts), ("dev", labeled.dev_texts)):
         with reporter.task(f"encoding {part}", len(texts)) as task:
@@ -244,7 +244,7 @@ def counted(chunks: Iterable[Sequence[str]], task: Task) -> Iterator[Sequence[st
         task.advance(len(texts))
 
 
-def _refuse_silence(config: Config, folder: RunFolder) -> int:
+def _count_unknown(config: Config, folder: RunFolder) -> int:
     """How many training documents are nothing but their end to the expert; refuse where most are."""
     lengths = Store.open(folder / "encoded/train").words().lengths
     silent = int((lengths <= 1).sum())
@@ -256,17 +256,17 @@ def _refuse_silence(config: Config, folder: RunFolder) -> int:
     return silent
 
 
-def refuse_unknown_texts(teacher: Teacher, labeled: LabeledTexts, corpus: Corpus) -> None:
+def refuse_unknown_texts(soft_labels: SoftLabels, labeled: Split, corpus: Corpus) -> None:
     """Look up every document, also of the test set, in a teacher's table before anything is trained."""
-    if not isinstance(teacher, TeacherTable):
+    if not isinstance(soft_labels, SoftLabelTable):
         return
     sources = [source for source in (corpus.unlabeled, corpus.test) if source is not None]
     raw = (chunk.texts for source in sources for chunk in source())
     for texts in chain([labeled.train_texts, labeled.dev_texts], raw):
-        teacher(texts)
+        soft_labels(texts)
 
 
-def remarks(counts: dict[str, int]) -> list[str]:
+def notes(counts: dict[str, int]) -> list[str]:
     """What a user should know about the documents before believing a result."""
     leaked = " {documents} {are} also in the test set: "
     sentences = {
@@ -280,7 +280,7 @@ def remarks(counts: dict[str, int]) -> list[str]:
     return [in_number(text, counts[name]) for name, text in sentences.items() if counts[name]]
 
 
-def _refuse_other_documents(labeled: LabeledTexts, corpus: Corpus, folder: RunFolder) -> None:
+def _refuse_other_documents(labeled: Split, corpus: Corpus, folder: RunFolder) -> None:
     """Write labels.json and test.json; where they are there, the documents must be those of their run."""
     content = {
         "classes": list(labeled.labels.classes),
@@ -331,7 +331,7 @@ def _vocabularies(
     if (folder / "vocabularies.json").exists():
         return load_encoder(config, folder, reader), folder.read_json("vocabularies.json")
     known_words = words_of_language_model(config)
-    reporter.say("Learning the vocabularies ...")
+    reporter.log("Learning the vocabularies ...")
     texts = chain(in_chunks(train_texts), unlabeled)
     encoder, documents = learn_vocabularies(texts, config.words, config.pieces)
     words = encoder.words if known_words is None else known_words

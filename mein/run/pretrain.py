@@ -27,7 +27,7 @@ from mein.model.artefacts import load_encoder, restore, seal
 from mein.model.build import ADAPTED, HUB, build_language_model, words_of_language_model
 from mein.run.prepare import prepare_raw
 from mein.runtime import ranks
-from mein.runtime.progress import Reporter, Silence
+from mein.runtime.progress import Quiet, Reporter
 from mein.runtime.run_folder import RunFolder
 from mein.runtime.seeds import derive_seed, numpy_generator
 from mein.runtime.tensors import load_facts, save_tensors
@@ -49,7 +49,7 @@ def pretrain(
     resume: bool = False,
 ) -> float:
     """Leave a language model of the source's text in a folder; its perplexity on held-out text."""
-    reporter = reporter if ranks.is_first() else Silence()
+    reporter = reporter if ranks.is_first() else Quiet()
     with folder.held():
         identity = config.model_dump(mode="json", exclude={"runtime"})
         with ranks.first_goes_ahead():
@@ -84,7 +84,7 @@ def language_model(
         return model
     path = runtime.folder / f"{STAGE}.safetensors"
     if not ranks.exists(path):
-        runtime.reporter.say("A language model learns from the text (*: the best epoch so far)")
+        runtime.reporter.log("A language model learns from the text (*: the best epoch so far)")
         train_language_model(model, texts, held_out, config.pretraining, runtime, config.seed)
         model.embedding.settle()
         save_tensors(path, model.state_dict(), {"perplexity": perplexity(model, held_out)})
@@ -121,10 +121,10 @@ def adapt(
     refuse_large_rate(config, "pretraining")
     if config.expert.frozen_layers is not None:
         raise ConfigError("All layers of a transformer read raw text: leave expert.frozen_layers out.")
-    reporter = reporter if ranks.is_first() else Silence()
+    reporter = reporter if ranks.is_first() else Quiet()
     folder = RunFolder(out / ADAPTED)
     if ranks.is_first():
-        _refuse_strangers(out)
+        _refuse_unknown_files(out)
     with folder.held():
         identity = config.model_dump(mode="json", exclude={"runtime"})
         with ranks.first_goes_ahead():
@@ -163,7 +163,7 @@ def _read_on(config: Config, longest: int | None, out: Path, runtime: Runtime, d
     folder = runtime.folder
     model, vocabulary = load_masked(folder / HUB, config.seed)
     text, held_out = (Store.open(folder / f"encoded/{part}") for part in ("unlabeled", "held_out"))
-    runtime.reporter.say("The transformer learns from the text (*: the best epoch so far)")
+    runtime.reporter.log("The transformer learns from the text (*: the best epoch so far)")
     settings = config.pretraining
     train_masked_model(model.to(device), vocabulary, text, held_out, longest, settings, runtime, config.seed)
     if ranks.is_first():
@@ -173,7 +173,7 @@ def _read_on(config: Config, longest: int | None, out: Path, runtime: Runtime, d
     ranks.barrier()  # the first may still be writing
 
 
-def _refuse_strangers(out: Path) -> None:
+def _refuse_unknown_files(out: Path) -> None:
     """Refuse a folder in which something lies, unless a run of ours lies there too."""
     names = sorted(path.name for path in out.iterdir()) if out.is_dir() else []
     if names and ADAPTED not in names:

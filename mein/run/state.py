@@ -13,10 +13,10 @@ from mein.data.corpus import Corpus
 from mein.evaluation.metrics import fit_temperature
 from mein.experts.base import Expert
 from mein.imitators.reference import Imitators
-from mein.mixture.inference import LastWord, imitator_alpha
+from mein.mixture.inference import CachedLogits, imitator_alpha
 from mein.mixture.lexicon import LEXICON, LEXICON_OF_TRAIN, SPEAKS_IN, Lexicon, learn_lexicon, load_lexicon
 from mein.mixture.mixture import random_alpha
-from mein.run.prepare import LabeledTexts
+from mein.run.prepare import Split
 from mein.runtime import ranks
 from mein.runtime.run_folder import RunFolder
 from mein.runtime.seeds import derive_seed
@@ -26,7 +26,7 @@ from mein.store.store import Store
 from mein.text.encoder import Encoder
 from mein.text.ragged import Ragged, concatenate
 from mein.training.loop import Runtime
-from mein.training.objectives import Objective, UnlabeledBatches, push_norm, room_for_neighbors
+from mein.training.objectives import Objective, UnlabeledBatches, perturbation_norm, room_for_neighbors
 from mein.training.parallel import shared_logits
 from mein.training.stages import LabeledPart
 
@@ -39,7 +39,7 @@ class Run:
 
     config: Config
     corpus: Corpus
-    labeled: LabeledTexts
+    labeled: Split
     counts: dict[str, int]
     encoder: Encoder
     runtime: Runtime
@@ -63,7 +63,7 @@ class Run:
     @property
     def has_lexicon(self) -> bool:
         """Whether a lexicon speaks in the mixture, which there is only with imitators."""
-        return self.is_taught and self.config.mixture.hears_lexicon
+        return self.is_taught and self.config.mixture.uses_lexicon
 
     def store(self, part: str) -> Store:
         """The encoded documents of a part."""
@@ -78,14 +78,14 @@ class Run:
             store, path = self.store(part), (self.folder / f"encoded/{part}").resolve()
             if store.place.address == str(path) and store.labeled_by == {by}:
                 for told in drop_damaged_labels(store, by):
-                    self.runtime.reporter.say(told)
+                    self.runtime.reporter.log(told)
         ranks.barrier()
         return self.store(part)
 
     @cached_property
-    def dev_word(self) -> LastWord:
+    def dev_logits(self) -> CachedLogits:
         """What the expert says of dev, by the weights that it had when last asked."""
-        return LastWord(self.store("dev").words(), "dev", self.runtime.reporter, shared_logits, _agreed)
+        return CachedLogits(self.store("dev").words(), "dev", self.runtime.reporter, shared_logits, _agreed)
 
 
 def _agreed(is_so: bool) -> bool:
@@ -122,12 +122,12 @@ def learned_lexicon(run: Run) -> Lexicon:
     """The lexicon of train, by which its gate is fitted on dev; beside it that of both, which predicts."""
     for name, parts in {LEXICON_OF_TRAIN: ("train",), LEXICON: ("train", "dev")}.items():
         if not ranks.exists(run.folder / name):
-            lessons = [run.labeled.lessons(part) for part in parts]
+            examples = [run.labeled.examples(part) for part in parts]
             with run.folder.timed(name.removesuffix(".safetensors")):
                 lexicon = learn_lexicon(
                     concatenate(run.store(part).pieces() for part in parts),
-                    np.concatenate([ids for ids, _ in lessons]),
-                    np.concatenate([weights for _, weights in lessons]),
+                    np.concatenate([ids for ids, _ in examples]),
+                    np.concatenate([weights for _, weights in examples]),
                     run.classes,
                     run.encoder.pieces.size,
                 )
@@ -146,14 +146,14 @@ def labeled_part(run: Run, part: str, alpha: np.ndarray | None = None) -> Labele
         alpha = np.zeros((0, len(ids), run.classes), np.float32)
     if part == "train":
         return LabeledPart(run.store(part).words(), ids, weights, alpha)
-    return LabeledPart(run.dev_word.words, ids, weights, alpha, run.dev_word)
+    return LabeledPart(run.dev_logits.words, ids, weights, alpha, run.dev_logits)
 
 
 def objective_of(run: Run, expert: Expert, imitators: Imitators | None, name: str) -> Objective:
     """What a supervised stage minimizes, with unlabeled batches where it wants them."""
     training, config = run.config.expert.training, run.config.perturbation
     train_words = run.store("train").words()
-    objective = Objective(training, config, epsilon=push_norm(expert, train_words, training, config))
+    objective = Objective(training, config, epsilon=perturbation_norm(expert, train_words, training, config))
     if training == "adv" and name == "expert":  # in stage 3 the network knows enough to withstand
         steps = len(run.labeled.train_ids) / run.config.expert_training.batch_documents
         return replace(objective, warm_up_steps=round(config.warm_up_epochs * steps))

@@ -22,7 +22,7 @@ from mein.data.corpus import Corpus, Source, corpus_of_files
 from mein.data.files import find_files
 from mein.data.labels import Labels
 from mein.data.readers import Documents, read_documents
-from mein.data.soft_labels import Teacher
+from mein.data.soft_labels import SoftLabels
 from mein.errors import ConfigError, InputError, RunError
 from mein.mixture.inference import choose_device
 from mein.mixture.lexicon import LEXICON_OF_TRAIN
@@ -33,7 +33,7 @@ from mein.run.algorithm import identity_of
 from mein.run.prepare import (
     SHARD_CHARACTERS,
     SHARD_DOCUMENTS,
-    LabeledTexts,
+    Split,
     UnlabeledTexts,
     counted,
     encode_labeled,
@@ -43,15 +43,15 @@ from mein.run.prepare import (
     shard_documents,
 )
 from mein.run.teacher import (
-    TUTOR,
-    Labeling,
+    TEACHER,
+    LabelingEngine,
     author_of,
-    hears_lexicon,
     label_here,
     label_in_processes,
     label_store,
-    load_tutor,
+    load_teacher,
     refuse_other_classes,
+    teaches_with_lexicon,
 )
 from mein.runtime.files import link_or_copy
 from mein.runtime.processes import cores
@@ -83,10 +83,10 @@ class FinishedRun:
         verify(folder, "done", SEALED)
         return cls(folder, config, read_labels(folder)[0])
 
-    def encoder(self, teacher: Teacher | None = None) -> Encoder:
+    def encoder(self, soft_labels: SoftLabels | None = None) -> Encoder:
         """Its vocabularies, with what its expert reads with."""
         device = choose_device(self.config.runtime.device)
-        reader = open_reader(self.config, self.folder, self.labels.classes, device, teacher)
+        reader = open_reader(self.config, self.folder, self.labels.classes, device, soft_labels)
         return load_encoder(self.config, self.folder, reader)
 
     def refuse_strange(self, store: Store) -> None:
@@ -119,7 +119,7 @@ def encode(
     reporter: Reporter,
     *,
     test: Source | None = None,
-    teacher: Teacher | None = None,
+    soft_labels: SoftLabels | None = None,
     workers: int | None = None,
     spread: Spread | None = None,
 ) -> Store:
@@ -129,7 +129,7 @@ def encode(
     """
     stream = UnlabeledTexts(like.config, texts, known_texts(test))
 
-    encoder = like.encoder(teacher)
+    encoder = like.encoder(soft_labels)
     with reporter.task("encoding", None) as task:
         store = write_store(
             at,
@@ -143,7 +143,7 @@ def encode(
             spread=spread,
         )
     if stream.in_test and stream.removes:
-        reporter.say(f"{stream.in_test:,} documents are also in the test set: they are left out.")
+        reporter.log(f"{stream.in_test:,} documents are also in the test set: they are left out.")
     return store
 
 
@@ -154,7 +154,7 @@ def label(
     *,
     workers: int | None = None,
     sets_aside: bool = False,
-    engine: Labeling | None = None,
+    engine: LabelingEngine | None = None,
 ) -> Store:
     """Let the tutor of a run's imitators label a store; label files that others wrote are proved and kept.
 
@@ -176,9 +176,9 @@ def label(
         work = partial(_work, by, store, author, workers)
         if engine is not None:
             work = partial(_work_elsewhere, engine, by, store, author)
-        strangers = label_store(store, classes, author, work, reporter)
-    if strangers:
-        reporter.say(f"{strangers:,} shards were labeled by another teacher: kept as they are.")
+        unknown = label_store(store, classes, author, work, reporter)
+    if unknown:
+        reporter.log(f"{unknown:,} shards were labeled by another teacher: kept as they are.")
     return store
 
 
@@ -186,7 +186,7 @@ def without_damage(like: FinishedRun, store: Store, reporter: Reporter) -> Store
     """The store after its damaged files were set aside, of which the first rank takes care."""
     if is_first():
         for told in quarantine(store, like.labels.classes):
-            reporter.say(told)
+            reporter.log(told)
     barrier()
     return Store.open(str(store.place))
 
@@ -195,7 +195,7 @@ def _without_damaged_labels(store: Store, author: str, reporter: Reporter) -> St
     """The store, no longer wholly labeled where label files are damaged or missing."""
     if is_first():
         for told in drop_damaged_labels(store, author):
-            reporter.say(told)
+            reporter.log(told)
     barrier()
     return Store.open(str(store.place))
 
@@ -211,21 +211,21 @@ def _work(
         workers = cores() // world() if device.type == "cpu" else 1
     if min(workers, len(shards)) > 1:
         return label_in_processes(by.folder.path, store, author, min(workers, len(shards)), shards)
-    tutor = load_tutor(by.folder, by.config, device)
-    return label_here(tutor, store, by.labels.classes, author, shards)
+    teacher = load_teacher(by.folder, by.config, device)
+    return label_here(teacher, store, by.labels.classes, author, shards)
 
 
 def _work_elsewhere(
-    engine: Labeling, by: FinishedRun, store: Store, author: str, shards: Sequence[int]
+    engine: LabelingEngine, by: FinishedRun, store: Store, author: str, shards: Sequence[int]
 ) -> Iterator[int]:
     """Send the tutor to where shards are labeled."""
-    tutor = load_tutor(by.folder, by.config, torch.device("cpu"))
-    done = engine(tutor, store, by.labels.classes, author, shards)
+    teacher = load_teacher(by.folder, by.config, torch.device("cpu"))
+    done = engine(teacher, store, by.labels.classes, author, shards)
     return (store.shard_lengths[shard] for shard in done)
 
 
 SHARED = ("words.txt", "pieces.model", "vocabularies.json", "labels.json", "expert.safetensors")
-OF_THE_TUTOR = (TUTOR, LEXICON_OF_TRAIN)  # shared too where a lexicon teaches
+OF_THE_TEACHER = (TEACHER, LEXICON_OF_TRAIN)  # shared too where a lexicon teaches
 FREE = ("imitators", "imitator_training", "mixture", "fine_tuning", "runtime")  # settings that may differ
 
 Paths = Mapping[str, str | None]  # labeled, dev, test: where they lie now, or none for where they lay
@@ -246,7 +246,9 @@ def begin(
             return
         for name in SHARED:
             link_or_copy(like.folder / name, folder / name)
-        for name in OF_THE_TUTOR if hears_lexicon(config) and (like.folder / TUTOR).exists() else ():
+        for name in (
+            OF_THE_TEACHER if teaches_with_lexicon(config) and (like.folder / TEACHER).exists() else ()
+        ):
             link_or_copy(like.folder / name, folder / name)
         for path in filter(Path.is_file, (like.folder / HUB).rglob("*")):
             link_or_copy(path, folder.path / path.relative_to(like.folder.path))
@@ -261,7 +263,7 @@ def begin(
         folder.write_json("prepared.json", counts)
 
 
-def _same_labels(like: FinishedRun, config: Config, corpus: Corpus) -> LabeledTexts:
+def _same_labels(like: FinishedRun, config: Config, corpus: Corpus) -> Split:
     """The labeled documents, once they have proved to be those of the run."""
     if not all((like.folder / name).exists() for name in (*SHARED, "prepared.json")):
         raise RunError(

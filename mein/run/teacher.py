@@ -50,7 +50,7 @@ DIED = (
 
 
 @dataclass(frozen=True)
-class Tutor:
+class Teacher:
     """Who teaches the imitators: softmax(z) of the expert as in the paper, or what is said beside it too."""
 
     expert: Expert
@@ -72,16 +72,16 @@ class Tutor:
 
 
 Work = Callable[[Sequence[int]], Iterator[int]]  # labels shards; yields how many more documents are done
-Labeling = Callable[[Tutor, Store, Sequence[Label], str, Sequence[int]], Iterator[int]]
+LabelingEngine = Callable[[Teacher, Store, Sequence[Label], str, Sequence[int]], Iterator[int]]
 """The same on other machines; yields each shard when it is done."""
 
 
 def label_documents(
-    tutor: Tutor, stores: Iterable[Store], classes: Sequence[Label], by: str, reporter: Reporter
+    teacher: Teacher, stores: Iterable[Store], classes: Sequence[Label], by: str, reporter: Reporter
 ) -> None:
     """Label what is not labeled yet, in this process: soft, without dropout."""
     for store in stores:
-        label_store(store, classes, by, partial(label_here, tutor, store, classes, by), reporter)
+        label_store(store, classes, by, partial(label_here, teacher, store, classes, by), reporter)
     torch.cuda.empty_cache()  # a batch takes gigabytes of a GPU, and training needs other sizes
 
 
@@ -93,12 +93,12 @@ def label_store(store: Store, classes: Sequence[Label], by: str, work: Work, rep
     if store.has_column(EXPERT_COLUMN):
         refuse_other_classes(store, classes)
         return 0
-    there, strangers = set(store.place.names()), 0
+    there, unknown = set(store.place.names()), 0
     lacking = []
     with reporter.task("labeling", len(store)) as task:
         for shard in range(rank(), store.shard_count, world()):
             if label_file(store.shards[shard].file) in there:
-                strangers += _proved(store, shard, classes, by)
+                unknown += _verified(store, shard, classes, by)
                 task.advance(store.shard_lengths[shard])
             else:
                 lacking.append(shard)
@@ -109,24 +109,24 @@ def label_store(store: Store, classes: Sequence[Label], by: str, work: Work, rep
         seal_labels(store.place, store.shards, classes)
     barrier()
     store.look_for_labels()
-    return strangers
+    return unknown
 
 
-def write_label_file(tutor: Tutor, store: Store, classes: Sequence[Label], by: str, shard: int) -> None:
+def write_label_file(teacher: Teacher, store: Store, classes: Sequence[Label], by: str, shard: int) -> None:
     """Ask the tutor about one shard."""
-    for _ in label_here(tutor, store, classes, by, [shard]):
+    for _ in label_here(teacher, store, classes, by, [shard]):
         pass
 
 
 def label_here(
-    tutor: Tutor, store: Store, classes: Sequence[Label], by: str, shards: Sequence[int]
+    teacher: Teacher, store: Store, classes: Sequence[Label], by: str, shards: Sequence[int]
 ) -> Iterator[int]:
     """Label shards in this process; yields the documents of each batch."""
     for shard in shards:
         words = store.words(shard)
-        z = np.zeros((len(words), tutor.expert.classes), np.float32)
-        yield from reading(tutor.expert, words, z)
-        probs = tutor.probs(z, store.pieces(shard))
+        z = np.zeros((len(words), teacher.expert.classes), np.float32)
+        yield from reading(teacher.expert, words, z)
+        probs = teacher.probs(z, store.pieces(shard))
         with store.place.writing(label_file(store.shards[shard].file)) as path:
             write_labels(path, probs, classes, by)
 
@@ -148,7 +148,7 @@ def _send(shard: int, stream: IO[bytes]) -> None:
     stream.flush()
 
 
-def _proved(store: Store, shard: int, classes: Sequence[Label], by: str) -> bool:
+def _verified(store: Store, shard: int, classes: Sequence[Label], by: str) -> bool:
     """Refuse a label file that is not whole, or another expert's; whether a stranger wrote it."""
     file = label_file(store.shards[shard].file)
     with store.place.reading(file) as path:
@@ -172,51 +172,53 @@ def refuse_other_classes(store: Store, classes: Sequence[Label]) -> None:
 
 
 EXPERT = "expert.safetensors"
-TUTOR = "tutor.json"  # in a run folder: what the lexicon's word counts, of which lexicon beside which expert
+TEACHER = (
+    "teacher.json"  # in a run folder: what the lexicon's word counts, of which lexicon beside which expert
+)
 
 
-def learned_tutor(run: Run, expert: Expert) -> tuple[Tutor, str]:
-    """The tutor of a run under way, from tutor.json or fitted on dev, and a checksum of who it is.
+def learned_teacher(run: Run, expert: Expert) -> tuple[Teacher, str]:
+    """The tutor of a run under way, from teacher.json or fitted on dev, and a checksum of who it is.
 
     The lexicon is that of train: imitators must not have heard of dev's labels, by which they are judged.
     """
-    if not hears_lexicon(run.config):
-        return Tutor(expert), author_of(run.folder, run.config)
+    if not teaches_with_lexicon(run.config):
+        return Teacher(expert), author_of(run.folder, run.config)
     lexicon = learned_lexicon(run)
-    if not ranks.exists(run.folder / TUTOR):
-        z, said = run.dev_word(expert), lexicon.log_probs(run.store("dev").pieces())
+    if not ranks.exists(run.folder / TEACHER):
+        z, said = run.dev_logits(expert), lexicon.log_probs(run.store("dev").pieces())
         gates, tau = open_gates(z, said[None], run.labeled.dev_ids, run.labeled.dev_weights)
         if ranks.is_first():
             of = {name: sha256_of(run.folder / name) for name in (EXPERT, LEXICON_OF_TRAIN)}
-            run.folder.write_json(TUTOR, {"gate": gates[0], "tau": tau, "sha256": of})
+            run.folder.write_json(TEACHER, {"gate": gates[0], "tau": tau, "sha256": of})
         ranks.barrier()
-    return _tutor(run.folder, run.config, expert), author_of(run.folder, run.config)
+    return _teacher(run.folder, run.config, expert), author_of(run.folder, run.config)
 
 
-def load_tutor(folder: RunFolder, config: Config, device: torch.device) -> Tutor:
+def load_teacher(folder: RunFolder, config: Config, device: torch.device) -> Teacher:
     """The tutor of a finished run."""
-    return _tutor(folder, config, load_variant(folder, config, "expert", device).expert)
+    return _teacher(folder, config, load_variant(folder, config, "expert", device).expert)
 
 
 def author_of(folder: RunFolder, config: Config) -> str:
     """A checksum of who labels for a run; none where the folder has no expert of its own."""
-    path = folder / (TUTOR if hears_lexicon(config) else EXPERT)
+    path = folder / (TEACHER if teaches_with_lexicon(config) else EXPERT)
     return sha256_of(path) if path.exists() else ""
 
 
-def _tutor(folder: RunFolder, config: Config, expert: Expert) -> Tutor:
-    if not hears_lexicon(config):
-        return Tutor(expert)
-    verify(folder, TUTOR, (EXPERT, LEXICON_OF_TRAIN))
-    facts = folder.read_json(TUTOR)
+def _teacher(folder: RunFolder, config: Config, expert: Expert) -> Teacher:
+    if not teaches_with_lexicon(config):
+        return Teacher(expert)
+    verify(folder, TEACHER, (EXPERT, LEXICON_OF_TRAIN))
+    facts = folder.read_json(TEACHER)
     try:
         gate, tau = float(facts["gate"]), float(facts["tau"])
     except (KeyError, TypeError, ValueError) as problem:
-        raise damaged(folder / TUTOR) from problem
-    return Tutor(expert, load_lexicon(folder / LEXICON_OF_TRAIN).with_gate(gate).logits, tau)
+        raise damaged(folder / TEACHER) from problem
+    return Teacher(expert, load_lexicon(folder / LEXICON_OF_TRAIN).with_gate(gate).logits, tau)
 
 
-def hears_lexicon(config: Config) -> bool:
+def teaches_with_lexicon(config: Config) -> bool:
     """Whether a lexicon teaches beside the expert."""
-    is_wanted = config.imitator_training.learns_lexicon and config.mixture.hears_lexicon
-    return is_wanted and config.expert.kind != "teacher"
+    is_wanted = config.imitator_training.learns_lexicon and config.mixture.uses_lexicon
+    return is_wanted and config.expert.kind != "given"

@@ -1,4 +1,4 @@
-"""Before line 1: word vectors, a language model, a former run (--student-of).
+"""Before line 1: word vectors, a language model, a former run (--from-run).
 
 What an expert knows before a label: a language model or vectors, of train and raw text, never of dev.
 
@@ -23,7 +23,7 @@ from mein.experts.lstm import LSTMExpert
 from mein.model.artefacts import SEALED, verify
 from mein.model.loading import load_variant, read_config
 from mein.model.model import Model
-from mein.run.prepare import LabeledTexts, UnlabeledTexts, known_texts
+from mein.run.prepare import Split, UnlabeledTexts, known_texts
 from mein.run.pretrain import held_apart, language_model
 from mein.run.state import UNLABELED_PARTS, Run
 from mein.runtime import ranks
@@ -64,7 +64,7 @@ def _start_from_language_model(run: Run, expert: LSTMExpert) -> None:
 def _start_from_vectors(run: Run, expert: AverageExpert) -> None:
     path = run.folder / f"{VECTORS}.safetensors"
     if not ranks.exists(path) and ranks.is_first():
-        run.runtime.reporter.say("Word vectors are made of the text")
+        run.runtime.reporter.log("Word vectors are made of the text")
         parts = ("train", "unlabeled") if run.is_taught else ("train",)
         with run.folder.timed(VECTORS):
             texts = shards_at_random([run.store(part) for part in parts], run.config.seed)
@@ -83,27 +83,27 @@ def shards_at_random(stores: Sequence[Store], seed: int) -> Iterator[Ragged]:
         yield store.words(shard)
 
 
-LESSONS = "lessons"  # the folder of a run with what its teacher says
+SELF_TRAINING = "lessons"  # the folder of a run with what its teacher says
 NO_TEXT = "A student needs unlabeled text to hear its teacher on: give --unlabeled FILE."
-LESSON_DOCUMENTS = 10_000  # in one of its files: what a kill may lose
+PART_DOCUMENTS = 10_000  # in one of its files: what a kill may lose
 
 
-def refuse_other_teacher(config: Config, corpus: Corpus, labeled: LabeledTexts) -> None:
+def refuse_other_previous_run(config: Config, corpus: Corpus, labeled: Split) -> None:
     """Refuse a teacher that is no finished run, or that knows other labels: dev's may be among them."""
-    if config.expert.student_of is None:
+    if config.expert.from_run is None:
         return
     if corpus.unlabeled is None:
         raise ConfigError(NO_TEXT)
-    folder = RunFolder(Path(config.expert.student_of))
+    folder = RunFolder(Path(config.expert.from_run))
     if not folder.is_done:
         raise RunError(
-            f"{folder.path} holds no finished run: give --student-of the folder of one, or restore it."
+            f"{folder.path} holds no finished run: give --from-run the folder of one, or restore it."
         )
     verify(folder, "done", SEALED)
-    if read_config(folder).expert.kind == "teacher":
+    if read_config(folder).expert.kind == "given":
         raise ConfigError(
             f"The expert of the run in {folder.path} is somebody else's word, which cannot be asked about "
-            "new text: give the same --teacher to the student instead, without --student-of."
+            "new text: give the same --soft-labels to the student instead, without --from-run."
         )
     known, classes = folder.read_json("labels.json"), list(labeled.labels.classes)
     if known.get("classes") != classes:
@@ -118,63 +118,63 @@ def refuse_other_teacher(config: Config, corpus: Corpus, labeled: LabeledTexts) 
         )
 
 
-def has_its_teacher(folder: RunFolder, config: Config) -> bool:
+def has_previous_run(folder: RunFolder, config: Config) -> bool:
     """Whether the run that a student learned from is still where it was."""
-    if config.expert.student_of is None or not RunFolder(Path(config.expert.student_of)).is_done:
+    if config.expert.from_run is None or not RunFolder(Path(config.expert.from_run)).is_done:
         return False
     try:
-        return folder.read_json("config.json").get("student_of") == digest_of_teacher(config)
+        return folder.read_json("config.json").get("from_run") == digest_of_previous_run(config)
     except OSError:
         return False
 
 
-def digest_of_teacher(config: Config) -> str:
+def digest_of_previous_run(config: Config) -> str:
     """A checksum of its weights."""
-    assert config.expert.student_of is not None
-    return sha256_of(Path(config.expert.student_of) / "mixture.safetensors")
+    assert config.expert.from_run is not None
+    return sha256_of(Path(config.expert.from_run) / "mixture.safetensors")
 
 
-def load_teacher(config: Config, device: torch.device, *, knows_dev: bool) -> Model:
+def load_previous_run(config: Config, device: torch.device, *, knows_dev: bool) -> Model:
     """The mixture of the run that a student learns from."""
-    folder = RunFolder(Path(str(config.expert.student_of)))
+    folder = RunFolder(Path(str(config.expert.from_run)))
     return load_variant(folder, read_config(folder), "mixture", device, knows_dev=knows_dev)
 
 
 def stage_1(config: Config) -> SupervisedConfig:
     """How the expert learns: a student's epochs are longer, and so it has a number of its own."""
-    if config.expert.student_of is None:
+    if config.expert.from_run is None:
         return config.expert_training
-    return config.expert_training.model_copy(update={"epochs": config.expert.student_epochs})
+    return config.expert_training.model_copy(update={"epochs": config.expert.self_training_epochs})
 
 
-def taught_part(run: Run, train_part: LabeledPart) -> LabeledPart:
+def training_part(run: Run, train_part: LabeledPart) -> LabeledPart:
     """Train; for a student with labels as probabilities (n, Y), and after it what its teacher says."""
-    if run.config.expert.student_of is None:
+    if run.config.expert.from_run is None:
         return train_part
     with run.folder.timed("lessons"):
         if ranks.is_first():
-            _hear(run)
+            _label_by_previous_run(run)
         ranks.barrier()
-    lessons = [_lesson(path) for path in sorted((run.folder / LESSONS).glob("*.safetensors"))]
+    examples = [_read_part(path) for path in sorted((run.folder / SELF_TRAINING).glob("*.safetensors"))]
     certain = np.eye(run.classes, dtype=np.float32)[train_part.labels]
-    labels = np.concatenate([certain, *(said for _, said in lessons)])
-    weights = np.concatenate([train_part.weights, *(np.ones(len(said), np.float32) for _, said in lessons)])
-    words = concatenate([train_part.words, *(words for words, _ in lessons)])
+    labels = np.concatenate([certain, *(said for _, said in examples)])
+    weights = np.concatenate([train_part.weights, *(np.ones(len(said), np.float32) for _, said in examples)])
+    words = concatenate([train_part.words, *(words for words, _ in examples)])
     return LabeledPart(words, labels, weights, np.zeros((0, len(labels), run.classes), np.float32))
 
 
-def _hear(run: Run) -> None:
+def _label_by_previous_run(run: Run) -> None:
     """Ask the teacher about some unlabeled documents, and write down what it says, file after file."""
     if _unlabeled(run) == 0:
         raise ConfigError(NO_TEXT)
-    documents = min(_unlabeled(run), run.config.expert.student_documents)
-    teacher = load_teacher(run.config, run.device, knows_dev=False)
-    (run.folder / LESSONS).mkdir(exist_ok=True)
-    said_by = run.config.expert.student_of
-    run.runtime.reporter.say(f"Before stage 1: what {said_by} says of {documents:,} unlabeled documents")
+    documents = min(_unlabeled(run), run.config.expert.self_training_documents)
+    teacher = load_previous_run(run.config, run.device, knows_dev=False)
+    (run.folder / SELF_TRAINING).mkdir(exist_ok=True)
+    said_by = run.config.expert.from_run
+    run.runtime.reporter.log(f"Before stage 1: what {said_by} says of {documents:,} unlabeled documents")
     with run.runtime.reporter.task("lessons", documents) as task:
         for number, texts in enumerate(_texts(run)):
-            path = run.folder / LESSONS / f"{number:05}.safetensors"
+            path = run.folder / SELF_TRAINING / f"{number:05}.safetensors"
             facts = {"texts": hashlib.blake2b(json.dumps(texts).encode("utf-8"), digest_size=16).hexdigest()}
             if not path.exists() or load_facts(path) != facts:
                 words, said = _said(run, teacher, texts)
@@ -187,7 +187,7 @@ def _hear(run: Run) -> None:
 def _said(run: Run, teacher: Model, texts: list[str]) -> tuple[Ragged, np.ndarray]:
     """What the student reads of some texts, and p(y | X) (n, Y) by its teacher."""
     documents = teacher.encode(texts)
-    said = np.exp(teacher.said(documents, teacher.alpha(documents))).astype(np.float32)
+    said = np.exp(teacher.mixture_log_probs(documents, teacher.alpha(documents))).astype(np.float32)
     reads_alike = teacher.encoder.fingerprint == run.encoder.fingerprint
     return (documents.words if reads_alike else run.encoder.encode_ragged(texts)[0]), said
 
@@ -195,7 +195,7 @@ def _said(run: Run, teacher: Model, texts: list[str]) -> tuple[Ragged, np.ndarra
 def _texts(run: Run) -> Iterator[list[str]]:
     """The unlabeled documents that the teacher is asked about, those of one file at a time."""
     total = _unlabeled(run)
-    is_drawn = drawn_rows(total, run.config.expert.student_documents, run.config.seed)
+    is_drawn = drawn_rows(total, run.config.expert.self_training_documents, run.config.seed)
     wanted = np.ones(total, dtype=bool) if is_drawn is None else is_drawn
     found: list[str] = []
     seen = 0
@@ -203,9 +203,9 @@ def _texts(run: Run) -> Iterator[list[str]]:
         rows = np.flatnonzero(wanted[seen : seen + len(chunk)])
         found += [chunk[row] for row in rows]
         seen += len(chunk)
-        while len(found) >= LESSON_DOCUMENTS:
-            yield found[:LESSON_DOCUMENTS]
-            found = found[LESSON_DOCUMENTS:]
+        while len(found) >= PART_DOCUMENTS:
+            yield found[:PART_DOCUMENTS]
+            found = found[PART_DOCUMENTS:]
     if seen != total:
         raise InputError(
             f"{run.corpus.names.get('unlabeled', 'The unlabeled text')} has {seen:,} documents where "
@@ -220,7 +220,7 @@ def _unlabeled(run: Run) -> int:
     return sum(run.counts.get(part, 0) for part in UNLABELED_PARTS)
 
 
-def _lesson(path: Path) -> tuple[Ragged, np.ndarray]:
+def _read_part(path: Path) -> tuple[Ragged, np.ndarray]:
     """What is in one file: documents, and the teacher's probabilities (n, Y)."""
     tensors: dict[str, Any] = {name: tensor.numpy() for name, tensor in load_tensors(path)[0].items()}
     return Ragged(tensors["values"], tensors["offsets"]), tensors["said"]

@@ -22,17 +22,17 @@ class Task(Protocol):
 class Reporter(Protocol):
     """Where progress and remarks go."""
 
-    def say(self, line: str) -> None:
+    def log(self, line: str) -> None:
         """Show one line."""
 
     def task(self, name: str, total: int | None, done: int = 0) -> AbstractContextManager[Task]:
         """Open a piece of work of `total` documents, `done` of them before; None where nobody knows."""
 
 
-class Silence:
+class Quiet:
     """Shows nothing: what the library does unless asked."""
 
-    def say(self, line: str) -> None:
+    def log(self, line: str) -> None:
         """Drop the line."""
 
     def advance(self, documents: int, note: str = "") -> None:
@@ -44,7 +44,7 @@ class Silence:
         yield self
 
 
-SILENCE = Silence()
+QUIET = Quiet()
 
 
 class Terminal:
@@ -53,7 +53,7 @@ class Terminal:
     def __init__(self, console: Console) -> None:
         self.console = console
 
-    def say(self, line: str) -> None:
+    def log(self, line: str) -> None:
         """Print one line, as it is."""
         self.console.print(Text(line), soft_wrap=not self.console.is_terminal)
 
@@ -120,4 +120,4 @@ class _Lines:
         self.pace.done += documents
         if time.monotonic() - self.last >= LINE_SECONDS:
             self.last = time.monotonic()
-            self.terminal.say(f"  {self.name}: {self.pace.words(note)}")
+            self.terminal.log(f"  {self.name}: {self.pace.words(note)}")

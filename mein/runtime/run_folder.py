@@ -48,7 +48,7 @@ class RunFolder:
         """
         resume = resume or ranks.is_restarted() or not ranks.is_first()
         if not (self / "config.json").exists():
-            self._refuse_strangers()
+            self._refuse_unknown_files()
             self.write_json("config.json", identity)
             return
         if not resume:
@@ -69,13 +69,13 @@ class RunFolder:
                 "choose another --out, or resume with the settings that it was started with."
             )
 
-    def _refuse_strangers(self) -> None:
+    def _refuse_unknown_files(self) -> None:
         """A folder without config.json is ours only if a kill left nothing but that file's beginning."""
         names = sorted(p.name for p in self.path.iterdir() if p.name != ".lock")
-        strangers = [name for name in names if not is_temporary(name, "config.json")]
-        if strangers:
+        unknown = [name for name in names if not is_temporary(name, "config.json")]
+        if unknown:
             raise RunError(
-                f"{self.path} exists and is not a run of mein (it holds {strangers[0]!r}): "
+                f"{self.path} exists and is not a run of mein (it holds {unknown[0]!r}): "
                 "choose an empty folder for --out."
             )
         self._clear_halves()

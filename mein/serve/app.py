@@ -26,7 +26,7 @@ from mein import __version__
 from mein.errors import MeinError
 from mein.model.model import Model
 from mein.serve.batching import Batcher
-from mein.serve.files import Labeler
+from mein.serve.files import CsvLabeler
 from mein.serve.guard import MEDIA_TYPE, Guard, Metrics, Refused, error_body
 from mein.serve.schema import (
     Explained,
@@ -121,7 +121,7 @@ def make_app(model: Model, settings: ServeSettings | None = None, token: str | N
     settings = ServeSettings() if settings is None else settings
     metrics = Metrics()
     batcher = Batcher(model.log_probs, settings, metrics)
-    labeler = Labeler(model, batcher, settings)
+    labeler = CsvLabeler(model, batcher, settings)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -194,7 +194,7 @@ def _add_explain(app: FastAPI, service: Service) -> None:
         return Response(json.dumps(found, ensure_ascii=False).encode("utf-8"), media_type=JSON)
 
 
-def _add_label(app: FastAPI, labeler: Labeler) -> None:
+def _add_label(app: FastAPI, labeler: CsvLabeler) -> None:
     @app.post(
         "/label",
         response_class=Response,

@@ -119,7 +119,7 @@ class Batcher:
         return jobs, None, False
 
     def _run(self, jobs: list[Job]) -> None:
-        jobs = [job for job in jobs if not job.answer.canceled()]  # their callers have gone
+        jobs = [job for job in jobs if not job.answer.cancelled()]  # their callers have gone
         if not jobs:
             return
         started = time.perf_counter()

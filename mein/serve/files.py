@@ -31,7 +31,7 @@ STOP_SECONDS = 2.0
 TYPES = {"text/csv", "application/csv", "application/vnd.ms-excel"}  # the last is what Windows says
 
 
-class Labeler:
+class CsvLabeler:
     """Labels files, a few at a time."""
 
     def __init__(self, model: Model, batcher: Batcher, settings: ServeSettings) -> None:

@@ -28,7 +28,7 @@ class Folder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.proved: set[str] = set()
+        self.verified: set[str] = set()
 
     def __str__(self) -> str:
         return str(self.path)
@@ -71,7 +71,7 @@ class Folder:
         """A temporary path beside the file, which is then renamed."""
         with atomic_path(self.path / name) as temporary:
             yield temporary
-        self.proved.discard(name)
+        self.verified.discard(name)
 
     @contextmanager
     def reading(self, name: str) -> Iterator[Path]:
@@ -81,16 +81,16 @@ class Folder:
     def fetch(self, name: str, sha256: str | None) -> Path:
         """The file itself, proved by its checksum when first asked for."""
         path = self.path / name
-        if sha256 is not None and name not in self.proved:
+        if sha256 is not None and name not in self.verified:
             try:
-                is_whole = sha256_of(path) == sha256
+                is_complete = sha256_of(path) == sha256
             except FileNotFoundError as problem:
                 raise missing(path) from problem
             except OSError as problem:
                 raise damaged(path) from problem
-            if not is_whole:
+            if not is_complete:
                 raise damaged(path)
-            self.proved.add(name)
+            self.verified.add(name)
         return path
 
     def move(self, name: str, folder: str) -> None:
@@ -115,7 +115,7 @@ def cached(sha256: str, download: Callable[[Path], None]) -> Path:
     ValueError where what was downloaded has another checksum.
     """
     path = cache_folder() / "shards" / sha256
-    if _is_whole(path):
+    if _is_complete(path):
         os.utime(path)  # it is young again
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -127,15 +127,15 @@ def cached(sha256: str, download: Callable[[Path], None]) -> Path:
     return path
 
 
-def _is_whole(path: Path) -> bool:
+def _is_complete(path: Path) -> bool:
     try:
-        return _proved(path, path.stat().st_ino)
+        return _verified(path, path.stat().st_ino)
     except OSError:
         return False
 
 
 @lru_cache(maxsize=100_000)
-def _proved(path: Path, inode: int) -> bool:
+def _verified(path: Path, inode: int) -> bool:
     """Whether a copy is what its name says, looked at once in a process."""
     return sha256_of(path) == path.name
 

@@ -13,7 +13,7 @@ QUARANTINE = "quarantine"
 
 def quarantine(store: Store, classes: Sequence[Label]) -> list[str]:
     """Look at every file; move the damaged ones into quarantine/, and say what that costs."""
-    damaged = [shard for shard in store.shards if not _is_whole(store, shard)]
+    damaged = [shard for shard in store.shards if not _is_complete(store, shard)]
     if damaged:
         _set_aside(store, damaged)
     kept = [shard for shard in store.shards if shard not in damaged]
@@ -87,7 +87,7 @@ def _is_of(store: Store, shard: Shard, by: str) -> bool:
     return False  # a whole file, which somebody else has put there
 
 
-def _is_whole(store: Store, shard: Shard) -> bool:
+def _is_complete(store: Store, shard: Shard) -> bool:
     try:
         store.place.fetch(shard.file, shard.sha256)
     except DamagedFile:

@@ -45,13 +45,13 @@ def write_arrays(path: Path, columns: Mapping[str, Ragged | np.ndarray], facts: 
         writer.write_batch(batch.replace_schema_metadata(schema.metadata))
 
 
-def read_batch(path: Path, is_proved: bool = False) -> pa.RecordBatch:
+def read_batch(path: Path, is_verified: bool = False) -> pa.RecordBatch:
     """The columns of a file, mapped into memory, once they have proved undamaged, here or before."""
     with _reading(path) as reader:
         if reader.num_record_batches != 1:
             raise damaged(path)
         batch = reader.get_batch(0)
-        if not is_proved:
+        if not is_verified:
             batch.validate(full=True)
             if facts_of(batch.schema).get(CHECKSUM) != str(_checksum(batch)):
                 raise damaged(path)

@@ -170,7 +170,7 @@ class Store:
 
     def _batch(self, file: str, sha256: str | None, shard: int) -> pa.RecordBatch:
         path = self.place.fetch(file, sha256)
-        batch = self._read(path, is_proved=sha256 is not None)
+        batch = self._read(path, is_verified=sha256 is not None)
         if len(batch) != self.shards[shard].documents:
             raise RunError(
                 f"{path} holds {len(batch)} documents where {self.place}/{MANIFEST} tells "

@@ -59,7 +59,7 @@ class Stage:
 
 
 @dataclass
-class Standing:
+class StageState:
     """Where a stage stands, to the batch."""
 
     epoch: int = 0
@@ -76,10 +76,10 @@ class Standing:
     lines: int = 0
 
 
-def save_standing(
+def save_state(
     path: Path,
     stage: Stage,
-    standing: Standing,
+    state: StageState,
     best: dict[str, Tensor],
     optimizer: torch.optim.Optimizer,
 ) -> None:
@@ -89,15 +89,15 @@ def save_standing(
         for key, value in optimizer.state[parameter].items():
             tensors[f"{key}.{name}"] = value
     tensors |= {f"carried.{name}": tensor for name, tensor in stage.carried.items()}
-    save_tensors(path, tensors, asdict(standing))
+    save_tensors(path, tensors, asdict(state))
 
 
-def restore_standing(
+def restore_state(
     path: Path, stage: Stage, optimizer: torch.optim.Optimizer
-) -> tuple[Standing, dict[str, Tensor]]:
+) -> tuple[StageState, dict[str, Tensor]]:
     tensors, facts = load_tensors(path)
     _check_shapes(path, stage, tensors)
-    standing = Standing(**facts)
+    state = StageState(**facts)
     devices = {name: p.device for name, p in stage.parameters.items()}
     copy_into(stage.parameters, {name: tensors[f"now.{name}"] for name in devices})
     for name, parameter in stage.parameters.items():
@@ -106,7 +106,7 @@ def restore_standing(
                 optimizer.state[parameter][key] = tensors[f"{key}.{name}"].to(parameter.device)
     for name, tensor in stage.carried.items():
         tensor.copy_(tensors[f"carried.{name}"])
-    return standing, {name: tensors[f"best.{name}"].to(devices[name]) for name in devices}
+    return state, {name: tensors[f"best.{name}"].to(devices[name]) for name in devices}
 
 
 def _check_shapes(path: Path, stage: Stage, tensors: Mapping[str, Tensor]) -> None:
@@ -223,75 +223,75 @@ def train(stage: Stage, config: OptimizationConfig, runtime: Runtime) -> Outcome
     means = {f"average.{name}": tensor for name, tensor in average.tensors.items()}
     stage = replace(stage, carried={**stage.carried, **means})
     if ranks.exists(path):
-        standing, best = restore_standing(path, stage, optimizer)
-        runtime.folder.rewind(stage.name, standing.lines)
+        state, best = restore_state(path, stage, optimizer)
+        runtime.folder.rewind(stage.name, state.lines)
     else:
         runtime.folder.rewind(stage.name, 0)
-        standing, best = Standing(), {}
-        best = _judge(stage, average, standing, best, runtime, seconds=0.0)
-    while standing.epoch < config.epochs and not _is_stale(standing, config):
+        state, best = StageState(), {}
+        best = _evaluate(stage, average, state, best, runtime, seconds=0.0)
+    while state.epoch < config.epochs and not _is_stale(state, config):
         started = time.monotonic()
-        _run_epoch(stage, average, standing, best, config, optimizer, runtime)
-        best = _judge(stage, average, standing, best, runtime, seconds=time.monotonic() - started)
-        save_standing(path, stage, standing, best, optimizer)
+        _run_epoch(stage, average, state, best, config, optimizer, runtime)
+        best = _evaluate(stage, average, state, best, runtime, seconds=time.monotonic() - started)
+        save_state(path, stage, state, best, optimizer)
     copy_into(stage.parameters, best)
-    return Outcome(standing.best_epoch, standing.best_score, standing.epoch)
+    return Outcome(state.best_epoch, state.best_score, state.epoch)
 
 
-def _is_stale(standing: Standing, config: OptimizationConfig) -> bool:
-    return config.patience is not None and standing.epoch - standing.best_epoch >= config.patience
+def _is_stale(state: StageState, config: OptimizationConfig) -> bool:
+    return config.patience is not None and state.epoch - state.best_epoch >= config.patience
 
 
 def _run_epoch(
     stage: Stage,
     average: Average,
-    standing: Standing,
+    state: StageState,
     best: dict[str, Tensor],
     config: OptimizationConfig,
     optimizer: torch.optim.Optimizer,
     runtime: Runtime,
 ) -> None:
     path = runtime.folder / f"{stage.name}.checkpoint.safetensors"
-    name = f"{stage.name} {standing.epoch + 1}/{config.epochs}"
-    if stage.begin is not None and standing.batch == 0:
-        stage.begin(standing.epoch)
-    losses = Losses(standing)
+    name = f"{stage.name} {state.epoch + 1}/{config.epochs}"
+    if stage.begin is not None and state.batch == 0:
+        stage.begin(state.epoch)
+    losses = Losses(state)
     last_saved = time.monotonic()
-    with runtime.reporter.task(name, stage.documents, standing.documents) as task:
-        left = islice(stage.plan(standing.epoch), standing.batch, None)
+    with runtime.reporter.task(name, stage.documents, state.documents) as task:
+        left = islice(stage.plan(state.epoch), state.batch, None)
         for rows, batch in fetched(left, stage.fetch):
-            loss = take_step(stage, batch, standing, config, optimizer)
-            average.follow(standing.step)
-            standing.batch += 1
-            standing.documents += len(rows)
-            standing.step += 1
+            loss = take_step(stage, batch, state, config, optimizer)
+            average.follow(state.step)
+            state.batch += 1
+            state.documents += len(rows)
+            state.step += 1
             losses.add(loss, len(rows))
             task.advance(len(rows), losses.note())
             if time.monotonic() - last_saved >= runtime.checkpoint_seconds:
                 losses.settle()
-                save_standing(path, stage, standing, best, optimizer)
+                save_state(path, stage, state, best, optimizer)
                 last_saved = time.monotonic()
     losses.settle()
-    _tell_not_finite(stage.name, standing, runtime.reporter)
-    standing.epoch += 1
+    _log_not_finite(stage.name, state, runtime.reporter)
+    state.epoch += 1
 
 
-def _tell_not_finite(stage: str, standing: Standing, reporter: Reporter) -> None:
+def _log_not_finite(stage: str, state: StageState, reporter: Reporter) -> None:
     """Say how many of an epoch's steps had no finite gradient; refuse to go on where that is all of them."""
-    if standing.not_finite == standing.batch > 0:
+    if state.not_finite == state.batch > 0:
         raise RunError(
-            f"No step of epoch {standing.epoch + 1} of the stage {stage} had a finite gradient: "
+            f"No step of epoch {state.epoch + 1} of the stage {stage} had a finite gradient: "
             "set a lower learning rate for it, in another --out."
         )
-    if standing.not_finite:
-        reporter.say(f"  {standing.not_finite:,} of {standing.batch:,} steps had no finite gradient")
+    if state.not_finite:
+        reporter.log(f"  {state.not_finite:,} of {state.batch:,} steps had no finite gradient")
 
 
 class Losses:
     """The losses of an epoch, fetched from the device now and then: to ask after each step would stall it."""
 
-    def __init__(self, standing: Standing) -> None:
-        self.standing = standing
+    def __init__(self, state: StageState) -> None:
+        self.state = state
         self.pending: list[tuple[int, Tensor]] = []  # the documents of a step, and their mean
         self.settled = -math.inf
         self.shown = ""
@@ -306,24 +306,24 @@ class Losses:
             losses = torch.stack([loss for _, loss in self.pending]).tolist()
             for (documents, _), loss in zip(self.pending, losses, strict=True):
                 if math.isfinite(loss):
-                    self.standing.loss_sum += loss * documents
-                    self.standing.learned += documents
+                    self.state.loss_sum += loss * documents
+                    self.state.learned += documents
                 else:
-                    self.standing.not_finite += 1
+                    self.state.not_finite += 1
         self.pending, self.settled = [], time.monotonic()
 
     def note(self) -> str:
         """The mean so far, as it was half a second ago at worst."""
         if time.monotonic() - self.settled > NOTE_SECONDS:
             self.settle()
-            self.shown = f"loss {self.standing.loss_sum / max(1, self.standing.learned):.4g}"
+            self.shown = f"loss {self.state.loss_sum / max(1, self.state.learned):.4g}"
         return self.shown
 
 
 def take_step(
     stage: Stage,
     batch: Any,
-    standing: Standing,
+    state: StageState,
     config: OptimizationConfig,
     optimizer: torch.optim.Optimizer,
 ) -> Tensor:
@@ -333,9 +333,9 @@ def take_step(
     and so no step is taken, and nan is the loss.
     """
     for group in optimizer.param_groups:
-        group["lr"] = learning_rate(config, standing, stage.documents)
+        group["lr"] = learning_rate(config, state, stage.documents)
     optimizer.zero_grad(set_to_none=True)
-    loss = stage.loss(batch, standing.step)
+    loss = stage.loss(batch, state.step)
     loss.backward()  # type: ignore[no-untyped-call]
     total = sum_gradients(list(stage.parameters.values()), loss.detach())
     if config.clip is not None:
@@ -346,19 +346,19 @@ def take_step(
     return total
 
 
-def learning_rate(config: OptimizationConfig, standing: Standing, documents: int) -> float:
+def learning_rate(config: OptimizationConfig, state: StageState, documents: int) -> float:
     """The learning rate of the next step."""
-    rate = config.learning_rate * config.decay**standing.step
-    rate *= min(1.0, (standing.step + 1) / (config.warm_up_steps + 1))
+    rate = config.learning_rate * config.decay**state.step
+    rate *= min(1.0, (state.step + 1) / (config.warm_up_steps + 1))
     if config.falls_to_zero:
-        rate *= 1.0 - (standing.epoch + standing.documents / documents) / config.epochs
+        rate *= 1.0 - (state.epoch + state.documents / documents) / config.epochs
     return rate
 
 
-def _judge(
+def _evaluate(
     stage: Stage,
     average: Average,
-    standing: Standing,
+    state: StageState,
     best: dict[str, Tensor],
     runtime: Runtime,
     seconds: float,
@@ -367,26 +367,26 @@ def _judge(
     with average.in_place():
         measured = ranks.agreed(stage.score())
         torch.cuda.empty_cache()  # 12 GB with the paper's sizes: other runs, or the next stage, may need them
-        if stage.takes_last or not standing.best_score or _is_better(stage, standing, measured):
-            standing.best_score, standing.best_epoch = measured, standing.epoch
+        if stage.takes_last or not state.best_score or _is_better(stage, state, measured):
+            state.best_score, state.best_epoch = measured, state.epoch
             best = {name: p.detach().clone() for name, p in stage.parameters.items()}
-    loss = standing.loss_sum / standing.learned if standing.learned else None
-    told = {"not_finite": standing.not_finite} if standing.not_finite else {}
-    facts = {"epoch": standing.epoch, "loss": loss, "seconds": round(seconds, 3), **told}
+    loss = state.loss_sum / state.learned if state.learned else None
+    told = {"not_finite": state.not_finite} if state.not_finite else {}
+    facts = {"epoch": state.epoch, "loss": loss, "seconds": round(seconds, 3), **told}
     runtime.folder.record(stage.name, **facts, **measured)
     shown = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in measured.items())
-    mark = " *" if standing.best_epoch == standing.epoch and not stage.takes_last else ""
-    runtime.reporter.say(f"  {stage.name} epoch {standing.epoch}: {shown}{mark}")
-    standing.lines += 1
-    standing.batch, standing.documents = 0, 0
-    standing.loss_sum, standing.learned, standing.not_finite = 0.0, 0, 0
+    mark = " *" if state.best_epoch == state.epoch and not stage.takes_last else ""
+    runtime.reporter.log(f"  {stage.name} epoch {state.epoch}: {shown}{mark}")
+    state.lines += 1
+    state.batch, state.documents = 0, 0
+    state.loss_sum, state.learned, state.not_finite = 0.0, 0, 0
     return best
 
 
-def _is_better(stage: Stage, standing: Standing, measured: dict[str, float]) -> bool:
+def _is_better(stage: Stage, state: StageState, measured: dict[str, float]) -> bool:
     """Whether an epoch beats the best so far; the start is left only for more than chance gives."""
-    new, old = _rank(measured), _rank(standing.best_score)
-    if standing.best_epoch == 0 and stage.min_gain > 0.0:
+    new, old = _rank(measured), _rank(state.best_score)
+    if state.best_epoch == 0 and stage.min_gain > 0.0:
         return new[0] < old[0] - stage.min_gain
     return new < old
 

@@ -27,9 +27,9 @@ from mein.experts.perturb import (
     nearest_words,
     scaled,
     usual_norm,
-    virtual_push,
+    virtual_perturbation,
     word_directions,
-    word_push,
+    word_perturbation,
 )
 from mein.mixture.inference import device_of, fast_precision
 from mein.mixture.mixture import mix, supervised_loss
@@ -210,13 +210,13 @@ def _virtual(
         z = logits_of(others)
     noise = randomness.generator("noise", device, share)
     with _constant(expert):
-        pushed = others + _push(expert, logits_of, others, z, batch, objective, noise)
+        perturbed = others + _perturbation(expert, logits_of, others, z, batch, objective, noise)
     if expert.drops_out_inside:
         z_s = _logits(expert, gates, embedded, labeled.batch.lengths, labeled.alpha, dropout)
-        return labeled.loss(z_s) + divergence(z, logits_of(pushed)).mean() * part
+        return labeled.loss(z_s) + divergence(z, logits_of(perturbed)).mean() * part
     lengths = torch.cat([labeled.batch.lengths, batch.lengths])
     evidence = torch.cat([labeled.alpha, alpha], dim=1)
-    both = _logits(expert, gates, _stacked(embedded, pushed), lengths, evidence, dropout)
+    both = _logits(expert, gates, _stacked(embedded, perturbed), lengths, evidence, dropout)
     B = len(labeled.labels)
     return labeled.loss(both[:B]) + divergence(z, both[B:]).mean() * part
 
@@ -248,7 +248,7 @@ def _constant(expert: Expert) -> Iterator[None]:
             parameter.requires_grad_(True)
 
 
-def _push(
+def _perturbation(
     expert: Expert,
     logits_of: LogitsOf,
     embedded: Tensor,
@@ -260,12 +260,12 @@ def _push(
     """The push (B, T, D) of vat, or of ivat where there are neighbors."""
     if objective.neighbors is not None:
         directions = word_directions(word_table(expert), batch.words, objective.neighbors)
-        return word_push(logits_of, embedded, logits, directions, objective.epsilon)
+        return word_perturbation(logits_of, embedded, logits, directions, objective.epsilon)
     noise = drawn_like(embedded, random, lambda room: room.normal_(generator=random))
     position = torch.arange(embedded.shape[1], device=embedded.device)
     is_inside = position < batch.lengths[:, None] - 1  # neither padding nor the end of sequence
     noise = noise * is_inside[..., None]
-    return virtual_push(logits_of, embedded, logits, noise, objective.config.xi, objective.epsilon)
+    return virtual_perturbation(logits_of, embedded, logits, noise, objective.config.xi, objective.epsilon)
 
 
 def _embedded(expert: Expert, batch: WordBatch, dropout: Generator) -> Tensor:
@@ -290,7 +290,7 @@ def _stacked(first: Tensor, second: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def push_norm(expert: Expert, words: Ragged, training: str, config: PerturbationConfig) -> float:
+def perturbation_norm(expert: Expert, words: Ragged, training: str, config: PerturbationConfig) -> float:
     """The norm of a push as set, or as it suits the first labeled documents."""
     if config.epsilon is not None or training == "plain":
         return 5.0 if config.epsilon is None else config.epsilon

@@ -16,7 +16,7 @@ from mein.experts.base import Expert
 from mein.imitators.reference import Imitators
 from mein.mixture.inference import expert_logits
 from mein.runtime import ranks
-from mein.runtime.progress import SILENCE, Task
+from mein.runtime.progress import QUIET, Task
 from mein.text.ragged import Ragged
 
 MOST_UNEVEN = 1.25  # times its even share of a step's work that a group of windows may have
@@ -58,7 +58,7 @@ def share_of(costs: np.ndarray, number: int, processes: int) -> Share:
     return Share(rows, len(costs), True) if len(rows) else Share(np.zeros(1, np.int64), len(costs), False)
 
 
-def shared_logits(expert: Expert, words: Ragged, task: Task = SILENCE) -> np.ndarray:
+def shared_logits(expert: Expert, words: Ragged, task: Task = QUIET) -> np.ndarray:
     """`expert_logits`, each process some of the documents; the same on all."""
     share = own_share(words.lengths)
     if share is None:

@@ -24,7 +24,7 @@ from mein.experts.lstm import LSTMExpert
 from mein.imitators.projected import projected_loss, stream_of
 from mein.imitators.reference import Imitators
 from mein.imitators.windows import Stream
-from mein.mixture.inference import LastWord, device_of
+from mein.mixture.inference import CachedLogits, device_of
 from mein.mixture.mixture import Gates, MixtureConfig, mix
 from mein.runtime import ranks
 from mein.runtime.seeds import numpy_generator
@@ -136,7 +136,7 @@ class LabeledPart:
     labels: np.ndarray
     weights: np.ndarray
     alpha: np.ndarray
-    word: LastWord | None = None
+    word: CachedLogits | None = None
 
     def __len__(self) -> int:
         return len(self.labels)

@@ -268,12 +268,12 @@ def _stories(source: Path) -> Iterator[Story]:
 def _r52_story(record: str) -> Story:
     attributes = dict(ATTRIBUTE.findall(record.partition(">")[0]))
     split = attributes.get("LEWISSPLIT", "").lower()
-    is_judged = attributes.get("TOPICS") == "YES" and split in ("train", "test")
+    is_evaluated = attributes.get("TOPICS") == "YES" and split in ("train", "test")
     title, body = _between(record, "TITLE"), _between(record, "BODY")
     if not title and not body:
         body = re.sub(r"<[^>]*>", "", _between(record, "TEXT"))
     text = "\n\n".join(CONTROL.sub("", html.unescape(part)).strip() for part in (title, body) if part)
-    return Story(split if is_judged else None, TOPIC.findall(_between(record, "TOPICS")), text, bool(body))
+    return Story(split if is_evaluated else None, TOPIC.findall(_between(record, "TOPICS")), text, bool(body))
 
 
 def _between(record: str, tag: str) -> str:

@@ -10,7 +10,7 @@ from benchmarks.networks import WINDOWS, Sizes, bench_experts, bench_imitators, 
 from benchmarks.pipeline import bench_pipeline
 from mein.data.corpus import source_of_lists
 from mein.imitators.reference import ImitatorsConfig
-from mein.runtime.progress import Silence
+from mein.runtime.progress import Quiet
 from tests.support import tiny
 
 CPU = torch.device("cpu")
@@ -62,7 +62,7 @@ def test_the_time_to_the_plain_loop_s_kl_is_told(tmp_path_factory: pytest.TempPa
 def test_the_way_from_raw_text_to_imitators_is_timed_step_by_step(tmp_path: Path) -> None:
     tiny.run(tmp_path / "run")
     texts = tiny.TEXTS.unlabeled_texts
-    found = bench_pipeline(tmp_path / "run", source_of_lists(texts), 2, CPU, Silence())
+    found = bench_pipeline(tmp_path / "run", source_of_lists(texts), 2, CPU, Quiet())
     steps = ("encoding", "labeling", "imitators")
     assert found["documents"] == len(texts)
     assert found["seconds"]["total"] == pytest.approx(sum(found["seconds"][step] for step in steps))

@@ -114,9 +114,9 @@ def test_train_reports_what_it_does_not_remove(tmp_path: Path) -> None:
     assert "1 unlabeled document is also in the test set: it is kept, as asked." in answer.out
     assert "60 training documents are also in the test set: its error will look too good." in answer.out
     assert "20 dev documents are also in the test set: its error will look too good." in answer.out
-    remarks = mein("check", *words).out
-    assert "80 test documents are also in the training part." in remarks
-    assert "1 test document is also in the unlabeled part." in remarks
+    notes = mein("check", *words).out
+    assert "80 test documents are also in the training part." in notes
+    assert "1 test document is also in the unlabeled part." in notes
 
 
 def test_seeds_give_mean_and_spread(tmp_path: Path, files: list[str]) -> None:
@@ -198,7 +198,7 @@ def test_check_survives_huge_figures_and_many_long_classes(tmp_path: Path) -> No
 def test_check_shows_the_rarest_classes_too_and_quotes_what_looks_alike(tmp_path: Path) -> None:
     labels = [name for n in range(2, 20) for name in [f"class {n:02}"] * n] + ["odd "] * 30 + ["odd"] * 25
     path = write_csv(tmp_path / "train.csv", [f"text {i}" for i in range(len(labels))], labels)
-    table, remarks = mein("check", "--labeled", path).out.split("\n- ", 1)
+    table, notes = mein("check", "--labeled", path).out.split("\n- ", 1)
     rows = [
         re.sub(" +", " ", row).strip() for row in table.splitlines() if re.search("odd|class .. |more", row)
     ]
@@ -206,7 +206,7 @@ def test_check_shows_the_rarest_classes_too_and_quotes_what_looks_alike(tmp_path
     assert rows[6:8] == ["... and 8 more between", "class 07 7"]
     assert rows[-1] == "class 02 2"
     assert len(rows) == 13
-    assert "The labels 'odd', 'odd ' differ in case or spaces only: they are 2 classes." in remarks
+    assert "The labels 'odd', 'odd ' differ in case or spaces only: they are 2 classes." in notes
 
 
 def test_evaluate_prints_a_table_or_json(run: Path, files: list[str]) -> None:

@@ -77,8 +77,8 @@ def test_overlaps_count_the_documents_of_the_second_part(tmp_path: Path) -> None
         ("unlabeled", "labeled"): 1,
         ("dev", "test"): 1,
     }
-    assert "2 test documents are also in the training part." in found.remarks
-    assert "3 test documents are also in the unlabeled part." in found.remarks
+    assert "2 test documents are also in the training part." in found.notes
+    assert "3 test documents are also in the unlabeled part." in found.notes
 
 
 def test_clean_data_have_no_problem_and_little_to_remark(tmp_path: Path) -> None:
@@ -86,20 +86,20 @@ def test_clean_data_have_no_problem_and_little_to_remark(tmp_path: Path) -> None
         tmp_path, labeled=GOOD, unlabeled=[("raw text", "")], test=[("new", "pos"), ("old", "neg")]
     )
     assert found.problems == []
-    assert found.remarks == []
+    assert found.notes == []
     assert found.parts["unlabeled"].class_counts == {}
 
 
 def test_no_unlabeled_text_is_remarked(tmp_path: Path) -> None:
-    remark = "There is no unlabeled text, so training gives the plain expert."
-    assert examine(tmp_path, labeled=GOOD).remarks == [remark]
+    note = "There is no unlabeled text, so training gives the plain expert."
+    assert examine(tmp_path, labeled=GOOD).notes == [note]
 
 
 def test_remarks_name_the_file_and_the_number(tmp_path: Path) -> None:
     rows = [*GOOD, ("good food", "neg"), ("", "pos")]
     found = examine(tmp_path, labeled=rows, unlabeled=[("raw", "")], test=[("new", "pos")])
     source = tmp_path / "labeled.jsonl"
-    assert found.remarks == [
+    assert found.notes == [
         f"{source} holds 1 empty document, which is kept.",
         f"{source} repeats 1 document.",
         f"{source} gives different labels to 1 text.",
@@ -111,10 +111,8 @@ def test_remarks_name_the_file_and_the_number(tmp_path: Path) -> None:
 def test_labels_that_are_one_but_for_case_and_spaces_are_remarked(tmp_path: Path) -> None:
     rows = [("one", "fresh"), ("two", "Fresh"), ("three", "fresh "), ("four", "rotten")]
     found = examine(tmp_path, labeled=[*rows, *rows], unlabeled=[("raw", "")], dev=[("new", "true")])
-    (remark,) = [sentence for sentence in found.remarks if "differ" in sentence]
-    assert (
-        remark == "The labels 'Fresh', 'fresh', 'fresh ' differ in case or spaces only: they are 3 classes."
-    )
+    (note,) = [sentence for sentence in found.notes if "differ" in sentence]
+    assert note == "The labels 'Fresh', 'fresh', 'fresh ' differ in case or spaces only: they are 3 classes."
 
 
 def test_columns_are_told_where_there_was_a_choice(tmp_path: Path) -> None:
@@ -125,12 +123,12 @@ def test_columns_are_told_where_there_was_a_choice(tmp_path: Path) -> None:
     found = audit(path, path, None, None, ColumnsConfig())
     text = f"{path} has several columns that look like the text: 'text' is taken, not 'review' (--text-column"
     label = f"{path} has several columns that look like the label: 'Label' is taken, not 'sentiment' (--label"
-    told = [sentence for sentence in found.remarks if "several columns" in sentence]
+    told = [sentence for sentence in found.notes if "several columns" in sentence]
     assert [text in sentence for sentence in told] == [True, False, True], "the unlabeled part has no label"
     assert label in told[1]
     assert set(found.parts["labeled"].class_counts) == {"1", "2"}
     named = audit(path, None, None, None, ColumnsConfig(text="review", label="sentiment"))
-    assert [sentence for sentence in named.remarks if "several columns" in sentence] == []
+    assert [sentence for sentence in named.notes if "several columns" in sentence] == []
 
 
 def test_a_column_that_raw_text_lacks_is_told_with_the_one_in_its_place(tmp_path: Path) -> None:
@@ -143,7 +141,7 @@ def test_a_column_that_raw_text_lacks_is_told_with_the_one_in_its_place(tmp_path
     (tmp_path / "raw/4.txt").write_text("lines have no column to name\n", encoding="utf-8")
     found = audit(labeled, str(tmp_path / "raw/*"), None, None, ColumnsConfig(text="words"))
     assert found.problems == []
-    assert [sentence for sentence in found.remarks if "is taken" in sentence] == [
+    assert [sentence for sentence in found.notes if "is taken" in sentence] == [
         f"{tmp_path}/raw/1.csv and 1 more file lack the column 'words': 'Review' is taken for the text.",
         f"{tmp_path}/raw/2.csv lacks the column 'words': 'text' is taken for the text.",
     ]
@@ -157,7 +155,7 @@ def test_a_damaged_column_that_nobody_reads_does_no_harm(tmp_path: Path) -> None
     assert len(list(read_documents(path, ColumnsConfig(), labeled=True))) == 1
     found = audit(path, path, None, None, ColumnsConfig())
     assert found.problems == []
-    told = [sentence for sentence in found.remarks if "'text' is taken, not 'review'" in sentence]
+    told = [sentence for sentence in found.notes if "'text' is taken, not 'review'" in sentence]
     assert len(told) == 2
 
 
@@ -174,7 +172,7 @@ def test_all_missing_labels_are_counted(tmp_path: Path, suffix: str, missing: tu
     found = audit(path, None, None, None, ColumnsConfig())
     (problem,) = found.problems
     assert problem.startswith(f"{path} row 1 has no label; fill it in")
-    assert f"3 rows of {path} have no label." in found.remarks
+    assert f"3 rows of {path} have no label." in found.notes
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl", "a.parquet"])
@@ -199,7 +197,7 @@ def test_labels_that_are_counted_as_missing_are_those_that_training_refuses(
     refused = sum(map(is_refused, labels))
     assert refused == (4 if name in {"a.csv", "a.tsv"} else 2)  # "nan" is a word where NaN has a type
     found = audit(write(labels), None, None, None, ColumnsConfig())
-    assert f"{refused} rows of {path} have no label." in found.remarks
+    assert f"{refused} rows of {path} have no label." in found.notes
 
 
 def test_a_folder_of_documents_has_no_columns_to_guess(tmp_path: Path) -> None:
@@ -208,7 +206,7 @@ def test_a_folder_of_documents_has_no_columns_to_guess(tmp_path: Path) -> None:
             (tmp_path / label).mkdir(exist_ok=True)
             (tmp_path / label / f"{name}.txt").write_text(f"{name} {label}", encoding="utf-8")
     found = audit(tmp_path, None, None, None, ColumnsConfig())
-    assert (found.problems, len(found.remarks)) == ([], 1)
+    assert (found.problems, len(found.notes)) == ([], 1)
 
 
 @pytest.mark.parametrize(

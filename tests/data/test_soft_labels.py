@@ -20,16 +20,16 @@ from sklearn.pipeline import make_pipeline
 
 from mein import MeinClassifier
 from mein.data.columns import ColumnsConfig
-from mein.data.soft_labels import TeacherTable
+from mein.data.soft_labels import SoftLabelTable
 from mein.errors import ConfigError, InputError, MeinError
 from mein.evaluation.comparison import EXPERT, TFIDF
-from mein.model.build import TeacherReader
+from mein.model.build import SoftLabelReader
 from mein.model.loading import load_model
 from mein.predict.predict import Wanted, predict_file
 from mein.report.card import card
 from mein.report.page import page
 from mein.report.record import read_finished
-from mein.runtime.progress import Silence
+from mein.runtime.progress import Quiet
 from mein.runtime.run_folder import RunFolder
 from mein.runtime.tensors import load_tensors
 from mein.training.loop import Stage, train
@@ -113,7 +113,7 @@ def table(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def run(folder: Path, words: list[str], table: Path) -> Path:
-    answer = mein("train", *words, "--teacher", table, "--out", folder / "run", *TINY)
+    answer = mein("train", *words, "--soft-labels", table, "--out", folder / "run", *TINY)
     assert answer.code == 0, answer
     assert "Stage 1" not in answer.out
     assert "Stage 2" in answer.out
@@ -145,7 +145,7 @@ def test_the_mixture_is_no_worse_on_dev_than_the_teacher(
 ) -> None:
     """Also where imitators have learned enough to do harm."""
     longer = ["--set", "imitator_training.epochs=8", "--set", "imitator_training.learning_rate=0.03"]
-    assert mein("train", *words, "--teacher", table, "--out", tmp_path / "run", *TINY, *longer).code == 0
+    assert mein("train", *words, "--soft-labels", table, "--out", tmp_path / "run", *TINY, *longer).code == 0
     model = load_model(tmp_path / "run", "cpu")
     assert (np.abs(model.gates) > 1).all()
     assert error(model.log_probs(DEV), DEV_LABELS) <= error(says(DEV), DEV_LABELS)
@@ -171,7 +171,7 @@ def test_imitators_learn_from_the_teacher_and_stage_3_tunes_gates_and_temperatur
         return train(stage, *others)
 
     monkeypatch.setattr("mein.training.stages.train", recorded)
-    tiny.run(tmp_path / "run", expert__kind="teacher", expert__model=str(table))
+    tiny.run(tmp_path / "run", expert__kind="given", expert__model=str(table))
     assert all(not name.startswith("expert") for name in trained.pop("imitators"))
     assert trained == {
         "closed": {"expert.log_tau"},
@@ -182,7 +182,7 @@ def test_imitators_learn_from_the_teacher_and_stage_3_tunes_gates_and_temperatur
 
 def test_the_temperature_learns(tmp_path: Path, table: Path) -> None:
     settings: dict[str, Any] = {"fine_tuning__learning_rate": 0.1, "fine_tuning__min_gain": 0.0}
-    tiny.run(tmp_path / "run", expert__kind="teacher", expert__model=str(table), **settings)
+    tiny.run(tmp_path / "run", expert__kind="given", expert__model=str(table), **settings)
     log_taus = [
         load_tensors(tmp_path / f"run/{name}.safetensors")[0]["log_tau"].item()
         for name in ("expert", "closed")
@@ -196,14 +196,14 @@ def test_every_format_says_the_same(
     tmp_path: Path, words: list[str], run: Path, table: Path, name: str
 ) -> None:
     rows = rows_of(ALL)
-    teacher = write(tmp_path / name, by_name(rows) if name.startswith("named") else rows)
-    assert mein("train", *words, "--teacher", teacher, "--out", tmp_path / "run", *TINY).code == 0
+    soft_labels = write(tmp_path / name, by_name(rows) if name.startswith("named") else rows)
+    assert mein("train", *words, "--soft-labels", soft_labels, "--out", tmp_path / "run", *TINY).code == 0
     for artefact in ("imitators.safetensors", "mixture.safetensors", "predictions.parquet"):
         assert (tmp_path / "run" / artefact).read_bytes() == (run / artefact).read_bytes()
 
 
 def test_a_setting_names_the_file_as_well(tmp_path: Path, words: list[str], run: Path, table: Path) -> None:
-    settings = ["--set", "expert.kind=teacher", "--set", f"expert.model={table}"]
+    settings = ["--set", "expert.kind=given", "--set", f"expert.model={table}"]
     assert mein("train", *words, *settings, "--out", tmp_path / "run", *TINY).code == 0
     assert tiny.artefacts(tmp_path / "run") == tiny.artefacts(run)
 
@@ -223,7 +223,7 @@ def without(text: str) -> Callable[[Rows], Rows]:
 def silent(text: str) -> str:
     return (
         rf"The teacher's file .* says nothing of the text {re.escape(repr(text[:60]))}: add a row for it, or "
-        r"give a file that has one with --teacher\."
+        r"give a file that has one with --soft-labels\."
     )
 
 
@@ -288,14 +288,14 @@ WRONG: dict[str, tuple[str, Callable[[Rows], Rows], str]] = {
 def test_a_file_that_cannot_be_used_is_refused(tmp_path: Path, words: list[str], wrong: str) -> None:
     name, change, sentence = WRONG[wrong]
     path, out = write(tmp_path / name, change(rows_of(ALL))), tmp_path / "run"
-    command = ["train", *words, "--teacher", path, "--out", out, *TINY]
+    command = ["train", *words, "--soft-labels", path, "--out", out, *TINY]
     refuses(sentence, *command)
     assert [file.name for file in out.iterdir()] == [".lock"]  # the folder is still free
 
 
 def test_a_resumed_run_must_have_the_same_teacher(tmp_path: Path, words: list[str]) -> None:
     path, out = write(tmp_path / "t.jsonl", rows_of(ALL)), tmp_path / "run"
-    command = ["train", *words, "--teacher", path, "--out", out, *TINY]
+    command = ["train", *words, "--soft-labels", path, "--out", out, *TINY]
     assert mein(*command).code == 0
     (out / "done").unlink()
     turned = [row | {"probabilities": row["probabilities"][::-1]} for row in rows_of(ALL)]
@@ -305,7 +305,7 @@ def test_a_resumed_run_must_have_the_same_teacher(tmp_path: Path, words: list[st
 
 def test_a_refused_file_can_be_mended(tmp_path: Path, words: list[str], run: Path) -> None:
     path = write(tmp_path / "t.parquet", rows_of(ALL[:-1]))
-    command = ["train", *words, "--teacher", path, "--out", tmp_path / "run", *TINY]
+    command = ["train", *words, "--soft-labels", path, "--out", tmp_path / "run", *TINY]
     refuses(silent(ALL[-1]), *command)
     write(path, rows_of(ALL))
     assert mein(*command).code == 0
@@ -313,10 +313,12 @@ def test_a_refused_file_can_be_mended(tmp_path: Path, words: list[str], run: Pat
 
 
 def test_a_missing_teacher_is_refused(tmp_path: Path, words: list[str]) -> None:
-    sentence = r"expert\.kind is 'teacher', but there is none: give --teacher FILE, or teacher= in Python\."
-    refuses(sentence, "train", *words, "--set", "expert.kind=teacher", "--out", tmp_path / "run", *TINY)
+    sentence = (
+        r"expert\.kind is 'teacher', but there is none: give --soft-labels FILE, or teacher= in Python\."
+    )
+    refuses(sentence, "train", *words, "--set", "expert.kind=given", "--out", tmp_path / "run", *TINY)
     sentence = r".*nowhere\.csv.*"
-    given = ["--teacher", tmp_path / "nowhere.csv"]
+    given = ["--soft-labels", tmp_path / "nowhere.csv"]
     refuses(sentence, "train", *words, *given, "--out", tmp_path / "run", *TINY)
 
 
@@ -334,10 +336,10 @@ def test_predict_asks_the_file_of_the_run_or_another(
 ) -> None:
     out = tmp_path / "out.parquet"
     assert mein("predict", run, folder / "test.csv", "--out", out).code == 0
-    documents, teacher = others
+    documents, soft_labels = others
     refuses(silent(NEW[0]), "predict", run, documents, "--out", tmp_path / "none.csv")
     assert not (tmp_path / "none.csv").exists()
-    assert mein("predict", run, documents, "--teacher", teacher, "--out", out).code == 0
+    assert mein("predict", run, documents, "--soft-labels", soft_labels, "--out", out).code == 0
     log_probs = load_model(run, "cpu", says).log_probs(NEW)
     assert pq.read_table(out)["label"].to_pylist() == [CLASSES[i] for i in log_probs.argmax(axis=1)]
     assert_allclose(pq.read_table(out)["probability"].to_numpy(), np.exp(log_probs.max(axis=1)), atol=1e-6)
@@ -347,9 +349,9 @@ def test_imitators_alone_need_no_teacher(
     tmp_path: Path, words: list[str], others: tuple[Path, Path], run: Path
 ) -> None:
     """Even where its file is gone."""
-    teacher, out = write(tmp_path / "t.parquet", rows_of(ALL)), tmp_path / "out.parquet"
-    assert mein("train", *words, "--teacher", teacher, "--out", tmp_path / "run", *TINY).code == 0
-    teacher.unlink()
+    soft_labels, out = write(tmp_path / "t.parquet", rows_of(ALL)), tmp_path / "out.parquet"
+    assert mein("train", *words, "--soft-labels", soft_labels, "--out", tmp_path / "run", *TINY).code == 0
+    soft_labels.unlink()
     assert mein("predict", tmp_path / "run", others[0], "--imitators-only", "--out", out).code == 0
     wanted = load_model(run, "cpu").imitator_log_probs(NEW)
     assert_allclose(pq.read_table(out)["probability"].to_numpy(), np.exp(wanted.max(axis=1)), atol=1e-6)
@@ -360,10 +362,10 @@ def test_evaluate_and_explain_ask_it_too(run: Path, folder: Path, others: tuple[
     assert rows[0]["error"] == pytest.approx(error(says(TEXTS.test_texts), TEXTS.test_labels))
     labels = [str(label) for label in linear.predict(NEW)]
     documents = write_csv(folder / "labeled.csv", NEW, labels)
-    rows = json.loads(mein("evaluate", run, documents, "--teacher", others[1], "--json").out)
+    rows = json.loads(mein("evaluate", run, documents, "--soft-labels", others[1], "--json").out)
     assert rows[0]["error"] == 0.0
     refuses(silent(NEW[0]), "explain", run, NEW[0])
-    explained = json.loads(mein("explain", run, NEW[0], "--teacher", others[1], "--json").out)
+    explained = json.loads(mein("explain", run, NEW[0], "--soft-labels", others[1], "--json").out)
     assert explained["log_odds"] == pytest.approx(
         explained["expert"] + sum(explained["imitators"].values()), abs=1e-5
     )
@@ -371,7 +373,7 @@ def test_evaluate_and_explain_ask_it_too(run: Path, folder: Path, others: tuple[
 
 def test_a_wrong_file_for_prediction_is_refused(tmp_path: Path, run: Path, others: tuple[Path, Path]) -> None:
     wrong = write(tmp_path / "t.jsonl", spoiled([0.7, 0.7])(rows_of(NEW)))
-    given = ["--teacher", wrong, "--out", tmp_path / "out.csv"]
+    given = ["--soft-labels", wrong, "--out", tmp_path / "out.csv"]
     refuses(rf".*t\.jsonl row 3 gives \[0\.7, 0\.7\]: {SUM}", "predict", run, others[0], *given)
 
 
@@ -386,7 +388,7 @@ def test_what_another_teacher_said_is_not_taken_over_when_resuming(
 
     def stop_early(wanted: Wanted) -> None:
         write(old, rows_of(NEW))
-        model = load_model(run, "cpu", TeacherTable(str(old), columns, CLASSES))
+        model = load_model(run, "cpu", SoftLabelTable(str(old), columns, CLASSES))
         with pytest.raises(KeyboardInterrupt):
             predict_file(model, str(others[0]), out, wanted, Stopped())
         assert len(list(tmp_path.glob("*.parts/*.arrow"))) == 1
@@ -396,25 +398,25 @@ def test_what_another_teacher_said_is_not_taken_over_when_resuming(
     command = ("predict", run, others[0], "--out", out)
     sentence = r".*out\.csv\.parts was left by another labeling \(teacher differs\): start with .*"
     for table in (new, old):
-        refuses(sentence, *command, "--teacher", table, "--resume")
+        refuses(sentence, *command, "--soft-labels", table, "--resume")
     write(old, rows_of(NEW))
-    assert mein(*command, "--teacher", old, "--resume").code == 0
+    assert mein(*command, "--soft-labels", old, "--resume").code == 0
     stop_early(Wanted(imitators_only=True))
     assert mein(*command, "--imitators-only", "--resume").code == 0
 
 
 def test_the_run_s_own_file_is_known_by_what_it_says(tmp_path: Path) -> None:
-    path, named = tmp_path / "t.parquet", {"expert__kind": "teacher"}
+    path, named = tmp_path / "t.parquet", {"expert__kind": "given"}
     config = tiny.config(**named, expert__model=str(path))
     digests = []
     for texts in (NEW, NEW[::-1], NEW[1:]):
         write(path, rows_of(texts))
-        digests.append(TeacherReader(config, CLASSES, None).digest())
+        digests.append(SoftLabelReader(config, CLASSES, None).digest())
     assert digests[0] == digests[1] != digests[2]
-    assert TeacherReader(tiny.config(**named), CLASSES, says).digest() is None
+    assert SoftLabelReader(tiny.config(**named), CLASSES, says).digest() is None
 
 
-class Stopped(Silence):
+class Stopped(Quiet):
     """A reporter that interrupts after the first chunk."""
 
     def advance(self, documents: int, note: str = "") -> None:
@@ -444,12 +446,12 @@ class Asked:
 SETTINGS = {name: value for name, value in tiny.SETTINGS.items() if name != "runtime.device"}
 
 
-def classifier(teacher: Any, **settings: Any) -> MeinClassifier:
-    return MeinClassifier(preset="small", settings=SETTINGS | settings, device="cpu", teacher=teacher)
+def classifier(soft_labels: Any, **settings: Any) -> MeinClassifier:
+    return MeinClassifier(preset="small", settings=SETTINGS | settings, device="cpu", soft_labels=soft_labels)
 
 
-def fit(teacher: Any, unlabeled: Sequence[str] | None = TEXTS.unlabeled_texts) -> MeinClassifier:
-    return classifier(teacher).fit(TEXTS.labeled_texts, TEXTS.labeled_labels, unlabeled=unlabeled)
+def fit(soft_labels: Any, unlabeled: Sequence[str] | None = TEXTS.unlabeled_texts) -> MeinClassifier:
+    return classifier(soft_labels).fit(TEXTS.labeled_texts, TEXTS.labeled_labels, unlabeled=unlabeled)
 
 
 @pytest.fixture(scope="module")
@@ -478,7 +480,7 @@ def test_predict_asks_the_function(asked: Asked, fitted: MeinClassifier) -> None
     assert asked.calls == [NEW]
     model = fitted.model_
     assert_allclose(answers, np.exp(model.log_probs(NEW)))
-    assert model.config.expert.kind == "teacher"
+    assert model.config.expert.kind == "given"
     assert fitted.predict([]).shape == (0,)
     assert fitted.predict_proba([]).shape == (0, 2)
 
@@ -502,7 +504,7 @@ def test_a_saved_classifier_needs_its_function_to_predict(tmp_path: Path, fitted
     alone = MeinClassifier.load(tmp_path / "saved", "cpu")
     assert_array_equal(alone.classes_, fitted.classes_)
     with pytest.raises(
-        ConfigError, match=r"^expert\.kind is 'teacher', but there is none: give --teacher FI"
+        ConfigError, match=r"^expert\.kind is 'teacher', but there is none: give --soft-labels FI"
     ):
         alone.predict(NEW)
     documents = write_csv(tmp_path / "new.csv", NEW)
@@ -511,8 +513,8 @@ def test_a_saved_classifier_needs_its_function_to_predict(tmp_path: Path, fitted
         r"expert\.kind is 'teacher', but there is none: .*", "predict", tmp_path / "saved", documents, *out
     )
     assert mein("predict", tmp_path / "saved", documents, *out, "--imitators-only").code == 0
-    teacher = write(tmp_path / "new.parquet", rows_of(NEW))
-    assert mein("predict", tmp_path / "saved", documents, *out, "--teacher", teacher).code == 0
+    soft_labels = write(tmp_path / "new.parquet", rows_of(NEW))
+    assert mein("predict", tmp_path / "saved", documents, *out, "--soft-labels", soft_labels).code == 0
 
 
 def test_a_pickled_classifier_takes_its_function_along() -> None:
@@ -573,11 +575,11 @@ def test_a_teacher_for_another_expert_is_refused() -> None:
     ):
         classifier(says, **{"expert.kind": "lstm"}).fit(TRAIN, TRAIN_LABELS)
     with pytest.raises(MeinError, match=r"^expert\.kind is 'teacher', but there is none"):
-        classifier(None, **{"expert.kind": "teacher"}).fit(TRAIN, TRAIN_LABELS)
+        classifier(None, **{"expert.kind": "given"}).fit(TRAIN, TRAIN_LABELS)
 
 
 def test_a_file_serves_in_python_too(table: Path) -> None:
-    settings = {"expert.kind": "teacher", "expert.model": str(table)}
+    settings = {"expert.kind": "given", "expert.model": str(table)}
     model = classifier(None, **settings).fit(TRAIN, TRAIN_LABELS)
     assert_array_equal(model.predict(TEXTS.test_texts), linear.predict(TEXTS.test_texts))
     with pytest.raises(InputError, match=silent(NEW[0])):
@@ -586,5 +588,5 @@ def test_a_file_serves_in_python_too(table: Path) -> None:
 
 def test_without_unlabeled_text_the_table_of_a_run_has_two_rows(tmp_path: Path, table: Path) -> None:
     documents = replace(tiny.corpus(), unlabeled=None)
-    rows = tiny.run(tmp_path / "run", documents, expert__kind="teacher", expert__model=str(table))
+    rows = tiny.run(tmp_path / "run", documents, expert__kind="given", expert__model=str(table))
     assert [row.name for row in rows] == [TFIDF, EXPERT]

@@ -12,7 +12,7 @@ from mein.evaluation.comparison import (
     CLOSED_GATES,
     EXPERT,
     IMITATORS,
-    IMITATORS_ALONE,
+    IMITATORS_ONLY,
     MIXTURE,
     RANDOM_VECTORS,
     TFIDF,
@@ -36,7 +36,7 @@ def answers(wrong: range, n: int = N) -> NDArray[np.float64]:
     return log_probs
 
 
-def say(expert: range, closed_gates: range, mixture: range) -> str:
+def log(expert: range, closed_gates: range, mixture: range) -> str:
     """The sentence for systems that are wrong on these documents."""
     wrong = {EXPERT: expert, CLOSED_GATES: closed_gates, MIXTURE: mixture}
     return headline(compare(LABELS, {k: answers(v) for k, v in wrong.items()}, seed=0))
@@ -80,7 +80,7 @@ def test_the_reference_may_be_another_system() -> None:
 
 def test_it_helped_where_the_mixture_beats_the_expert_and_closed_gates() -> None:
     # 44 to 0 and 9 to 0: 2 / 2^44 and 2 / 2^9 = 0.0039
-    assert say(range(142), range(107), range(98)) == (
+    assert log(range(142), range(107), range(98)) == (
         "The unlabeled text helped: 14.2 % -> 9.8 % error (p < 0.0001, expert vs mixture) "
         "and 10.7 % -> 9.8 % error (p = 0.0039, closed gates vs mixture: the same fine-tuning "
         "without the imitators)."
@@ -89,21 +89,21 @@ def test_it_helped_where_the_mixture_beats_the_expert_and_closed_gates() -> None
 
 def test_a_gain_that_fine_tuning_alone_explains_is_no_help() -> None:
     # 4 to 0: 2 / 2^4 = 0.125, written 0.12
-    sentence = say(range(142), range(102), range(98))
+    sentence = log(range(142), range(102), range(98))
     assert sentence.startswith("The unlabeled text did not help measurably: 14.2 % -> 9.8 % error")
     assert "10.2 % -> 9.8 % error (p = 0.12, closed gates vs mixture" in sentence
     assert sentence.endswith("; the difference from closed gates may be chance.")
 
 
 def test_no_difference_at_all_is_no_help() -> None:
-    sentence = say(range(98), range(98), range(98))
+    sentence = log(range(98), range(98), range(98))
     assert sentence.startswith("The unlabeled text did not help measurably: 9.8 % -> 9.8 % error")
     assert sentence.endswith("; the difference from expert and closed gates may be chance.")
 
 
 @pytest.mark.parametrize(("expert", "closed_gates"), [(98, 98), (200, 98), (98, 200), (150, 98)])
 def test_it_hurt_where_either_control_beats_the_mixture(expert: int, closed_gates: int) -> None:
-    sentence = say(range(expert), range(closed_gates), range(150))
+    sentence = log(range(expert), range(closed_gates), range(150))
     assert sentence.startswith("The unlabeled text hurt: ")
 
 
@@ -139,7 +139,7 @@ def test_the_table_is_read_as_printed() -> None:
 
 @pytest.mark.parametrize("n", [1_000, 25_000])
 def test_the_table_fits_80_columns_with_a_line_for_each_system(n: int) -> None:
-    names = [TFIDF, EXPERT, CLOSED_GATES, RANDOM_VECTORS, IMITATORS_ALONE, MIXTURE]
+    names = [TFIDF, EXPERT, CLOSED_GATES, RANDOM_VECTORS, IMITATORS_ONLY, MIXTURE]
     wrong = [400, 343, 338, 333, 334, 329]
     systems = {k: answers(range(w * n // 1000), n) for k, w in zip(names, wrong, strict=True)}
     lines = print_table(systems, n, width=80)

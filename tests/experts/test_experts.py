@@ -20,11 +20,11 @@ from mein.config import load_config
 from mein.data.columns import ColumnsConfig
 from mein.data.corpus import Corpus, corpus_of_files, source_of_lists
 from mein.errors import ConfigError, RunError
-from mein.evaluation.comparison import CLOSED_GATES, EXPERT, IMITATORS_ALONE, MIXTURE, RANDOM_VECTORS, TFIDF
+from mein.evaluation.comparison import CLOSED_GATES, EXPERT, IMITATORS_ONLY, MIXTURE, RANDOM_VECTORS, TFIDF
 from mein.model.loading import load_model, read_config
 from mein.run.evaluate import train_and_judge
 from mein.run.pretrain import pretrain
-from mein.runtime.progress import Silence
+from mein.runtime.progress import Quiet
 from mein.runtime.run_folder import RunFolder
 from mein.runtime.tensors import load_tensors
 from mein.text.words import Words
@@ -50,7 +50,7 @@ ALLOWED = [
     *[(kind, training) for kind in ("lstm", "lm-lstm", "average") for training in TRAININGS],
     *[(kind, training) for kind in ("elmo-lstm", "transformer") for training in ("plain", "adv", "vat")],
     ("frozen", "plain"),
-    ("teacher", "plain"),
+    ("given", "plain"),
 ]
 FORBIDDEN = {
     ("elmo-lstm", "ivat"): r"ivat needs embeddings of words, which 'elmo-lstm' lacks: take vat, or lm-lstm\.",
@@ -58,11 +58,11 @@ FORBIDDEN = {
     ("frozen", "adv"): r"A frozen encoder cannot be trained by 'adv': set expert\.training to plain\.",
     ("frozen", "vat"): r"A frozen encoder cannot be trained by 'vat': set expert\.training to plain\.",
     ("frozen", "ivat"): r"A frozen encoder cannot be trained by 'ivat': set expert\.training to plain\.",
-    ("teacher", "adv"): r"A teacher cannot be trained by 'adv': set expert\.training to plain\.",
-    ("teacher", "vat"): r"A teacher cannot be trained by 'vat': set expert\.training to plain\.",
-    ("teacher", "ivat"): r"A teacher cannot be trained by 'ivat': set expert\.training to plain\.",
+    ("given", "adv"): r"A teacher cannot be trained by 'adv': set expert\.training to plain\.",
+    ("given", "vat"): r"A teacher cannot be trained by 'vat': set expert\.training to plain\.",
+    ("given", "ivat"): r"A teacher cannot be trained by 'ivat': set expert\.training to plain\.",
 }
-SYSTEMS = [TFIDF, EXPERT, CLOSED_GATES, RANDOM_VECTORS, IMITATORS_ALONE, MIXTURE]
+SYSTEMS = [TFIDF, EXPERT, CLOSED_GATES, RANDOM_VECTORS, IMITATORS_ONLY, MIXTURE]
 TEXTS = tiny.TEXTS
 TRAINING_TEXT = [*TEXTS.labeled_texts, *TEXTS.unlabeled_texts]
 
@@ -73,11 +73,11 @@ def says(texts: Sequence[str]) -> np.ndarray:
     return np.stack([1 - share, share], axis=1)
 
 
-def language_model(path: Path, reporter: Silence | None = None, **overrides: Any) -> float:
+def language_model(path: Path, reporter: Quiet | None = None, **overrides: Any) -> float:
     """A language model of the embedded corpus, made or resumed in `path`; its perplexity."""
     config = tiny.config(**{**SHORT, "expert__kind": "lm-lstm", **overrides})
     source, folder = source_of_lists(TRAINING_TEXT), RunFolder(path)
-    reporter = Silence() if reporter is None else reporter
+    reporter = Quiet() if reporter is None else reporter
     return pretrain(config, source, "the text", folder, reporter, resume=path.exists())
 
 
@@ -105,7 +105,7 @@ def run(models: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.
 
     Stage 3 takes its steps, but may not leave its start.
     """
-    folder, teachers = tmp_path_factory.mktemp("runs"), {"teacher": says}
+    folder, teachers = tmp_path_factory.mktemp("runs"), {"given": says}
 
     def train(kind: str, training: str) -> Path:
         path = folder / f"{kind} {training}"
@@ -117,7 +117,7 @@ def run(models: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.
             settings["expert_training__learning_rate"] = 1e-4
         if not path.exists():
             config = tiny.config(**settings)
-            train_and_judge(config, tiny.corpus(), path, Silence(), teacher=teachers.get(kind))
+            train_and_judge(config, tiny.corpus(), path, Quiet(), soft_labels=teachers.get(kind))
         return path
 
     return train
@@ -143,12 +143,12 @@ def same(some: dict[str, torch.Tensor], others: dict[str, torch.Tensor]) -> bool
 def test_runs_with_its_controls_and_predicts_from_its_folder(run: Run, kind: str, training: str) -> None:
     path = run(kind, training)
     assert pq.read_table(path / "predictions.parquet").column_names == ["label", *SYSTEMS]
-    model = load_model(path, "cpu", says if kind == "teacher" else None)
+    model = load_model(path, "cpu", says if kind == "given" else None)
     assert model.config.expert.kind == kind
     assert_allclose(model.log_probs(TEXTS.test_texts), said(path, MIXTURE), atol=1e-5)
     for control, epochs in (("expert", 2), ("closed", 2), ("random", 2), ("mixture", 2)):
         lines = RunFolder(path).metrics(control)
-        assert len(lines) == (0 if (kind, control) == ("teacher", "expert") else epochs)
+        assert len(lines) == (0 if (kind, control) == ("given", "expert") else epochs)
         assert all(np.isfinite(line["loss"]) for line in lines[1:])
 
 
@@ -184,7 +184,7 @@ def test_a_model_of_others_must_be_named(kind: str) -> None:
 
 
 def test_every_pair_is_either_allowed_or_forbidden() -> None:
-    kinds = ("lstm", *OF_LANGUAGE, "average", *OF_HUB, "teacher")
+    kinds = ("lstm", *OF_LANGUAGE, "average", *OF_HUB, "given")
     assert Counter([*ALLOWED, *FORBIDDEN]) == Counter((k, t) for k in kinds for t in TRAININGS)
 
 
@@ -261,15 +261,15 @@ def test_a_killed_run_ends_as_if_it_had_not_been(
     settings |= {"expert_training__epochs": 2, "expert_training__learning_rate": 0.03}
     path, unbroken = tmp_path / "run", tmp_path / "unbroken"
 
-    def go_on(folder: Path, reporter: Silence, every: float = NEVER) -> None:
+    def go_on(folder: Path, reporter: Quiet, every: float = NEVER) -> None:
         config = tiny.config(**settings, runtime__checkpoint_seconds=every)
         train_and_judge(config, tiny.corpus(), folder, reporter, resume=folder.exists(), controls=())
 
-    go_on(unbroken, Silence())
+    go_on(unbroken, Quiet())
     for task, at, every in deaths:
         with pytest.raises(Death):
             go_on(path, Dying(task, at), every)
-    go_on(path, Silence())
+    go_on(path, Quiet())
     assert_same_folder(path, unbroken)
 
 
@@ -340,7 +340,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
 def learn(path: Path, documents: Corpus) -> dict[str, bytes]:
     """A run that uses unlabeled text wherever it can; its files but the marker, which sums them up."""
     settings = {**SHORT, "expert__kind": "lm-lstm", "expert__training": "vat", "pretraining__epochs": 1}
-    train_and_judge(tiny.config(**settings), documents, path, Silence())
+    train_and_judge(tiny.config(**settings), documents, path, Quiet())
     return {name: content for name, content in tiny.artefacts(path).items() if name != "done"}
 
 
@@ -370,7 +370,10 @@ def test_labels_of_unlabeled_text_are_not_read(tmp_path: Path, files: Files, hon
 
 def test_test_labels_change_the_verdict_alone(tmp_path: Path, files: Files, honest: Honest) -> None:
     poisoned = files.write(test=(TEXTS.test_texts, flipped(TEXTS.test_labels)))
-    assert different(learn(tmp_path / "run", poisoned), honest[1]) == {"predictions.parquet", "judged.json"}
+    assert different(learn(tmp_path / "run", poisoned), honest[1]) == {
+        "predictions.parquet",
+        "highlights.json",
+    }
     assert_array_equal(said(tmp_path / "run", MIXTURE), said(honest[0], MIXTURE))
     before, after = (
         [line for line in tiny.timeless_metrics(path) if line["stage"] != "verdict"]
@@ -387,7 +390,7 @@ def test_test_texts_reach_nothing_but_the_verdict(tmp_path: Path, files: Files, 
     texts = [*TEXTS.test_texts[:3], *map(poison, TEXTS.test_texts[3:])]
     poisoned = files.write(test=(texts, TEXTS.test_labels))
     changed = different(learn(tmp_path / "run", poisoned), honest[1])
-    assert changed == {"predictions.parquet", "judged.json", "test.json"}
+    assert changed == {"predictions.parquet", "highlights.json", "test.json"}
 
 
 def test_dev_reaches_neither_vocabularies_nor_language_model_nor_optimizer(
@@ -545,7 +548,7 @@ def test_a_language_model_is_of_no_use_to_others(tmp_path: Path, words: list[str
     refuses(sentence, "train", *words, *given, "--out", tmp_path / "run", *TINY)
 
 
-@pytest.mark.parametrize("kind", ["lstm", "teacher"])
+@pytest.mark.parametrize("kind", ["lstm", "given"])
 def test_pretrain_refuses_experts_without_a_language_model(
     tmp_path: Path, words: list[str], kind: str
 ) -> None:
@@ -614,7 +617,7 @@ def test_frozen_features_are_computed_once_for_each_document(
 
     monkeypatch.setattr(FrozenFeatures, "__call__", counted)
     config = tiny.config(expert__kind="frozen", expert__model=str(bert), **SHORT)
-    train_and_judge(config, tiny.corpus(), tmp_path / "run", Silence(), controls=())
+    train_and_judge(config, tiny.corpus(), tmp_path / "run", Quiet(), controls=())
     assert sorted(read) == sorted([*TRAINING_TEXT, *TEXTS.test_texts])
 
 

@@ -18,7 +18,7 @@ from mein.experts.embedding import WordEmbedding, drop_out
 from mein.experts.language_model import ElmoFeatures, LanguageModel, reversal, softmax_over, word_losses
 from mein.experts.lstm import LSTMExpert
 from mein.run.pretrain import Rows
-from mein.runtime.progress import Silence
+from mein.runtime.progress import Quiet
 from mein.runtime.run_folder import RunFolder
 from mein.text.ragged import Ragged, ragged
 from mein.training.imitation_batches import fetched
@@ -349,7 +349,7 @@ def test_the_perplexity_is_that_of_every_document_alone(is_bidirectional: bool) 
 
 
 def runtime_in(path: Path) -> Runtime:
-    return Runtime(RunFolder(path), Silence(), 1e9)
+    return Runtime(RunFolder(path), Quiet(), 1e9)
 
 
 @pytest.mark.parametrize("is_bidirectional", [False, True])
@@ -423,7 +423,7 @@ def test_a_killed_training_goes_on_with_the_state_it_carried(tmp_path: Path, kil
         config = config_of(lanes=2, segment=2, epochs=3, dropout=0.2, learning_rate=0.02)
         text = Rows(ragged([*TEXTS, *TEXTS]))
         try:
-            train_language_model(model, [text], text, config, Runtime(RunFolder(path), Silence(), 0.0), 5)
+            train_language_model(model, [text], text, config, Runtime(RunFolder(path), Quiet(), 0.0), 5)
         except KeyboardInterrupt:
             return {}
         return {name: p.detach() for name, p in model.named_parameters()}

@@ -16,13 +16,13 @@ from mein.experts.perturb import (
     nearest_words,
     scaled,
     usual_norm,
-    virtual_push,
+    virtual_perturbation,
     word_directions,
-    word_push,
+    word_perturbation,
 )
 from mein.text.batches import WordBatch, pad_words
 from mein.text.ragged import ragged
-from mein.training.objectives import Labeled, Objective, Randomness, objective_loss, push_norm
+from mein.training.objectives import Labeled, Objective, Randomness, objective_loss, perturbation_norm
 
 WORDS, CLASSES, D = 30, 3, 6
 DOCUMENTS = [[7, 3, 9, 4, 1], [5, 1], [8, 8, 2, 1], [12, 6, 3, 20, 11, 9, 1]]
@@ -72,7 +72,7 @@ def adversarial_push(expert: Recorded, rows: Sequence[int], more_padding: int, e
     return perturbed - clean
 
 
-def unlabeled_push(kind: str, rows: Sequence[int], more_padding: int, epsilon: float) -> Tensor:
+def unlabeled_perturbation(kind: str, rows: Sequence[int], more_padding: int, epsilon: float) -> Tensor:
     """VAT's or iVAT's r; a document's noise is its own, whichever batch it is in."""
     expert, batch = expert_of(), batch_of(rows, more_padding)
 
@@ -84,46 +84,50 @@ def unlabeled_push(kind: str, rows: Sequence[int], more_padding: int, epsilon: f
     if kind == "ivat":
         table = expert.embedding.table().detach()
         directions = word_directions(table, batch.words, nearest_words(table, torch.arange(1, 25), 4))
-        return word_push(logits_of, embedded, logits, directions, epsilon)
+        return word_perturbation(logits_of, embedded, logits, directions, epsilon)
     noise = torch.zeros_like(embedded)
     for place, row in enumerate(rows):
         inside = len(DOCUMENTS[row]) - 1
         noise[place, :inside] = torch.randn(inside, D, generator=torch.Generator().manual_seed(row))
-    return virtual_push(logits_of, embedded, logits, noise, 0.5, epsilon)
+    return virtual_perturbation(logits_of, embedded, logits, noise, 0.5, epsilon)
 
 
 def push_of(kind: str, rows: Sequence[int], more_padding: int, epsilon: float) -> Tensor:
     if kind == "adv":
         return adversarial_push(expert_of(), rows, more_padding, epsilon)
-    return unlabeled_push(kind, rows, more_padding, epsilon)
+    return unlabeled_perturbation(kind, rows, more_padding, epsilon)
 
 
 @pytest.mark.parametrize("epsilon", [0.3, 5.0])
 @pytest.mark.parametrize("kind", ["adv", "vat", "ivat"])
 def test_every_document_is_pushed_by_epsilon_and_padding_not_at_all(kind: str, epsilon: float) -> None:
-    push = push_of(kind, range(4), 3, epsilon)
+    perturbation = push_of(kind, range(4), 3, epsilon)
     for row, document in enumerate(DOCUMENTS):
-        squares = sum(value * value for vector in push[row].tolist() for value in vector)
+        squares = sum(value * value for vector in perturbation[row].tolist() for value in vector)
         assert math.sqrt(squares) == pytest.approx(epsilon, rel=1e-4)
-        assert push[row, : len(document)].abs().sum(1).gt(0).all()  # also the end of sequence
-        assert push[row, len(document) :].tolist() == [[0.0] * D] * (10 - len(document))
+        assert perturbation[row, : len(document)].abs().sum(1).gt(0).all()  # also the end of sequence
+        assert perturbation[row, len(document) :].tolist() == [[0.0] * D] * (10 - len(document))
 
 
 @pytest.mark.parametrize("kind", ["adv", "vat", "ivat"])
 def test_a_push_is_the_documents_own_whatever_else_is_in_the_batch(kind: str) -> None:
     alone = {row: push_of(kind, [row], 0, 2.0)[0] for row in range(4)}
     for rows, more_padding in SURROUNDINGS:
-        push = push_of(kind, rows, more_padding, 2.0)
+        perturbation = push_of(kind, rows, more_padding, 2.0)
         for place, row in enumerate(rows):
             torch.testing.assert_close(
-                push[place, : len(DOCUMENTS[row])], alone[row], rtol=0.0, atol=2e-4, msg=f"{kind} {rows}"
+                perturbation[place, : len(DOCUMENTS[row])],
+                alone[row],
+                rtol=0.0,
+                atol=2e-4,
+                msg=f"{kind} {rows}",
             )
 
 
 def test_the_norm_of_adv_counts_dropped_elements_too_and_holds_with_dropout() -> None:
-    push = adversarial_push(expert_of(dropout=0.5), range(4), 2, 1.5)
-    assert push.square().sum(dim=(1, 2)).sqrt().tolist() == pytest.approx([1.5] * 4, rel=1e-4)
-    assert push[1, 2:].abs().max() == 0.0
+    perturbation = adversarial_push(expert_of(dropout=0.5), range(4), 2, 1.5)
+    assert perturbation.square().sum(dim=(1, 2)).sqrt().tolist() == pytest.approx([1.5] * 4, rel=1e-4)
+    assert perturbation[1, 2:].abs().max() == 0.0
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-10, 1e-25, 1e-37, 1e30])
@@ -154,15 +158,15 @@ def test_a_document_that_changes_nothing_keeps_its_first_step_and_nothing_is_nan
         return looks * e[:, :, :3].sum(1) + torch.tensor([1.0, 2.0, 3.0])
 
     logits = logits_of(embedded)
-    push = virtual_push(logits_of, embedded, logits, noise, 0.1, 5.0)
-    torch.testing.assert_close(push[0], scaled(noise, 5.0)[0])
-    assert push[1, :, 3:].abs().max() == 0.0
+    perturbation = virtual_perturbation(logits_of, embedded, logits, noise, 0.1, 5.0)
+    torch.testing.assert_close(perturbation[0], scaled(noise, 5.0)[0])
+    assert perturbation[1, :, 3:].abs().max() == 0.0
     directions = word_directions(torch.randn(5, D), torch.ones(2, 3).long(), torch.tensor([[2, 3]] * 5))
-    found = word_push(logits_of, embedded, logits, directions, 5.0)
+    found = word_perturbation(logits_of, embedded, logits, directions, 5.0)
     step = directions.mean(2)
     torch.testing.assert_close(found[0], scaled(step / step.norm(dim=-1, keepdim=True), 5.0)[0])
-    for pushed in (push, found):
-        torch.testing.assert_close(pushed.flatten(1).norm(dim=1), torch.full((2,), 5.0))
+    for perturbed in (perturbation, found):
+        torch.testing.assert_close(perturbed.flatten(1).norm(dim=1), torch.full((2,), 5.0))
 
 
 # VAT's direction, where the answer is known: logits = A e make KL(p || q) = 1/2 d' H d + O(d^3) with the
@@ -199,20 +203,23 @@ def test_vat_finds_the_direction_that_changes_the_answer_most() -> None:
     logits = logits_of(embedded)
     matrices = [fisher(A, logits[row]) for row in range(B)]
     top = [torch.linalg.eigh(H).eigenvectors[:, -1] for H in matrices]
-    push = noise
+    perturbation = noise
     likeness = [[cosine(noise[row].flatten(), top[row]) for row in range(B)]]
     for _ in range(8):
-        before, push = push, virtual_push(logits_of, embedded, logits, push, 1e-4, 2.0)
+        before, perturbation = (
+            perturbation,
+            virtual_perturbation(logits_of, embedded, logits, perturbation, 1e-4, 2.0),
+        )
         for row in range(B):  # each round is one exact power iteration
             stepped = matrices[row] @ before[row].flatten()
             torch.testing.assert_close(
-                push[row].flatten(), 2.0 * stepped / stepped.norm(), rtol=0.0, atol=1e-3
+                perturbation[row].flatten(), 2.0 * stepped / stepped.norm(), rtol=0.0, atol=1e-3
             )
-        likeness.append([cosine(push[row].flatten(), top[row]) for row in range(B)])
+        likeness.append([cosine(perturbation[row].flatten(), top[row]) for row in range(B)])
     for row in range(B):
         assert likeness[1][row] > likeness[0][row]
         assert likeness[-1][row] > 0.99999
-        strongest = divergence(logits, logits_of(embedded + 0.01 * push))[row]
+        strongest = divergence(logits, logits_of(embedded + 0.01 * perturbation))[row]
         weaker = divergence(logits, logits_of(embedded + 0.01 * scaled(noise, 2.0)))[row]
         assert strongest > weaker
 
@@ -237,11 +244,11 @@ def test_ivat_pushes_every_word_only_along_the_ways_to_its_neighbors() -> None:
     def logits_of(e: Tensor) -> Tensor:
         return expert.classify(e, batch.lengths, None)
 
-    push = word_push(logits_of, embedded, logits_of(embedded), directions, 3.0)
+    perturbation = word_perturbation(logits_of, embedded, logits_of(embedded), directions, 3.0)
     for row, document in enumerate(DOCUMENTS):
         for t, word in enumerate(document):
             ways = np.stack([(table[n] - table[word]).numpy() for n in neighbors[word]])
-            wanted = push[row, t].numpy()
+            wanted = perturbation[row, t].numpy()
             coefficients = np.linalg.lstsq(ways.T, wanted, rcond=None)[0]
             assert np.abs(ways.T @ coefficients - wanted).max() < 1e-12
             assert np.abs(wanted).max() > 1e-6  # K = 3 < D = 6: the span says something
@@ -260,13 +267,15 @@ def test_ivat_with_one_neighbor_pushes_along_it_by_its_slope() -> None:
     embedded = torch.zeros(1, 3, 2, dtype=torch.double)
     for kind, off in ((torch.double, 1e-12), (torch.float, 1e-6)):
         logits = logits_of(embedded.to(kind)) - torch.tensor([4.0, 0.0], dtype=kind)
-        found = word_push(logits_of, embedded.to(kind), logits, directions.to(kind), 2.0)
+        found = word_perturbation(logits_of, embedded.to(kind), logits, directions.to(kind), 2.0)
         torch.testing.assert_close(found.double(), expected, rtol=0.0, atol=off)
 
 
 def test_ivat_without_any_neighbor_pushes_nothing() -> None:
     embedded = torch.randn(2, 3, D)
-    found = word_push(lambda e: e.sum(1)[:, :2], embedded, torch.zeros(2, 2), torch.zeros(2, 3, 0, D), 5.0)
+    found = word_perturbation(
+        lambda e: e.sum(1)[:, :2], embedded, torch.zeros(2, 2), torch.zeros(2, 3, 0, D), 5.0
+    )
     assert found.tolist() == torch.zeros(2, 3, D).tolist()
 
 
@@ -292,11 +301,13 @@ def test_a_word_that_lies_on_its_neighbors_or_midway_between_them_is_no_trouble(
         return e.sum(1) * torch.tensor([1.0, -2.0])
 
     embedded = table[words]
-    push = word_push(logits_of, embedded, logits_of(embedded) + torch.tensor([0.5, 0.0]), directions, 3.0)
-    assert push[0].norm().item() == pytest.approx(3.0)
-    assert push[0, 0].tolist() == [0.0, 0.0]
-    assert push[0, 2].abs().max() > 0.0
-    assert push[1].tolist() == [[0.0, 0.0]] * 3
+    perturbation = word_perturbation(
+        logits_of, embedded, logits_of(embedded) + torch.tensor([0.5, 0.0]), directions, 3.0
+    )
+    assert perturbation[0].norm().item() == pytest.approx(3.0)
+    assert perturbation[0, 0].tolist() == [0.0, 0.0]
+    assert perturbation[0, 2].abs().max() > 0.0
+    assert perturbation[1].tolist() == [[0.0, 0.0]] * 3
 
 
 def brute_force(table: list[list[float]], word: int, candidates: list[int], count: int) -> list[int]:
@@ -340,9 +351,11 @@ def test_the_usual_norm_is_a_fiftieth_of_the_mean_documents() -> None:
 def test_the_norm_is_the_one_that_is_set_or_else_suits_the_documents() -> None:
     expert = expert_of(dropout=0.9)
     words = ragged(DOCUMENTS)
-    assert push_norm(expert, words, "adv", PerturbationConfig(epsilon=0.7)) == 0.7
+    assert perturbation_norm(expert, words, "adv", PerturbationConfig(epsilon=0.7)) == 0.7
     table = expert.embedding.table().detach()
     norms = [math.sqrt(sum(float(table[w].square().sum()) for w in document)) for document in DOCUMENTS]
     expected = sum(norms) / 4 / 50
-    assert push_norm(expert, words, "adv", PerturbationConfig()) == pytest.approx(expected, rel=1e-5)
-    assert push_norm(expert, words, "ivat", PerturbationConfig()) == pytest.approx(3 * expected, rel=1e-5)
+    assert perturbation_norm(expert, words, "adv", PerturbationConfig()) == pytest.approx(expected, rel=1e-5)
+    assert perturbation_norm(expert, words, "ivat", PerturbationConfig()) == pytest.approx(
+        3 * expected, rel=1e-5
+    )

@@ -18,7 +18,7 @@ from mein.explain import Explanation, as_page, explain
 from mein.explain.attribution import strongest
 from mein.explain.page import laid_out
 from mein.model.model import Model
-from mein.predict.predict import Labeler
+from mein.predict.predict import Predictor
 from mein.text.words import tokenize
 from tests.support.reviews import LABELS, NEW, RAW, TEXTS, THREE_LABELS, THREE_TEXTS, tiny
 
@@ -265,7 +265,7 @@ def test_fragments_quote_signs_that_no_piece_spells(of_three: Model) -> None:
     found = explain(of_three, text)
     assert any("☃" in fragment.text for fragment in found.fragments)
     assert not any("\N{REPLACEMENT CHARACTER}" in fragment.text for fragment in found.fragments)
-    named = Labeler(of_three, fragments=5)([text])["fragments"][0].as_py()
+    named = Predictor(of_three, fragments=5)([text])["fragments"][0].as_py()
     assert [row["text"] for row in named] == [fragment.text for fragment in found.fragments[:5]]
 
 

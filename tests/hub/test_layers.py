@@ -17,7 +17,7 @@ from mein.experts.transformer import TransformerExpert
 from mein.hub import FrozenFeatures, HubTokenizer, fetch, fetch_masked, load_transformer
 from mein.hub.library import transformers_quietly
 from mein.run.pretrain import adapt
-from mein.runtime.progress import Silence
+from mein.runtime.progress import Quiet
 from mein.runtime.tensors import load_tensors
 from tests.support import tiny
 from tests.support.hub_models import DECODERS, KINDS, LLAMA_SIZES, SIZES, SIZES_OF, build
@@ -251,7 +251,7 @@ def test_reading_raw_text_freezes_nothing(sources: dict[str, Path], tmp_path: Pa
         ConfigError, match=r"^All layers of a transformer read raw text: leave expert.frozen_layers out.$"
     ):
         adapt(
-            tiny.config(**settings, **rates), source_of_lists([TEXT]), "the text", tmp_path / "out", Silence()
+            tiny.config(**settings, **rates), source_of_lists([TEXT]), "the text", tmp_path / "out", Quiet()
         )
     assert not list(tmp_path.iterdir())
 
@@ -262,7 +262,7 @@ def test_a_masked_model_reads_with_its_first_layers(sources: dict[str, Path], tm
     config = tiny.config(
         **settings, **rates, words__max_length=12, pretraining__epochs=1, pretraining__masked=0.5
     )
-    adapt(config, source_of_lists([TEXT] * 60), "the text", tmp_path / "out", Silence())
+    adapt(config, source_of_lists([TEXT] * 60), "the text", tmp_path / "out", Quiet())
     weights = load_file(tmp_path / "out/model.safetensors")
     assert {name.split(".")[2] for name in weights if name.startswith("encoder.layer.")} == {"0"}
 

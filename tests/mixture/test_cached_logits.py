@@ -11,8 +11,8 @@ from torch import Generator, Tensor, nn
 
 from mein.experts.base import Expert
 from mein.experts.lstm import LSTMExpert
-from mein.mixture.inference import LastWord, expert_logits
-from mein.runtime.progress import SILENCE
+from mein.mixture.inference import CachedLogits, expert_logits
+from mein.runtime.progress import QUIET
 from mein.text.ragged import ragged
 from tests.support import tiny
 
@@ -39,7 +39,7 @@ class Adding(Expert):
 
 
 def test_an_expert_is_asked_again_only_when_its_weights_have_changed() -> None:
-    expert, word = Adding(), LastWord(WORDS, "dev", SILENCE)
+    expert, word = Adding(), CachedLogits(WORDS, "dev", QUIET)
     assert_array_equal(word(expert), [[3, 3], [3, 3], [5, 5]])
     word(expert)
     other = Adding()
@@ -57,7 +57,7 @@ def test_an_expert_is_asked_again_only_when_its_weights_have_changed() -> None:
 
 def test_processes_that_ask_together_ask_when_the_first_does() -> None:
     expert, first = Adding(), [True, False, True]
-    word = LastWord(WORDS, "dev", SILENCE, agreed=lambda differs: first.pop(0))
+    word = CachedLogits(WORDS, "dev", QUIET, agreed=lambda differs: first.pop(0))
     word(expert)
     with torch.no_grad():
         expert.weight.add_(1)
@@ -94,9 +94,9 @@ def test_what_was_remembered_is_what_would_have_been_said(
     settings: dict[str, Any] = {"fine_tuning__min_gain": 0, "fine_tuning__learning_rate": 0.01}
     tiny.run(tmp_path / "once", **settings)
 
-    def ask(self: LastWord, expert: Expert) -> np.ndarray:
+    def ask(self: CachedLogits, expert: Expert) -> np.ndarray:
         return expert_logits(expert, self.words)
 
-    monkeypatch.setattr(LastWord, "__call__", ask)
+    monkeypatch.setattr(CachedLogits, "__call__", ask)
     tiny.run(tmp_path / "always", **settings)
     assert tiny.artefacts(tmp_path / "once") == tiny.artefacts(tmp_path / "always")

@@ -14,7 +14,7 @@ from mein.imitators.reference import Imitators, ImitatorsConfig, average_windows
 from mein.mixture.mixture import Gates, MixtureConfig, mix, supervised_loss
 from mein.model.loading import load_model
 from mein.model.model import mixed_logits
-from mein.runtime.progress import Silence
+from mein.runtime.progress import Quiet
 from mein.runtime.run_folder import RunFolder
 from mein.runtime.tensors import load_tensors
 from mein.text.batches import pack_pieces
@@ -68,7 +68,7 @@ def test_stage_3_with_closed_gates_is_stage_1(tmp_path: Path) -> None:
     train_part, dev_part = parts()
     config, weights = SupervisedConfig(epochs=3, batch_documents=8), []
     for name in ("closed", "none", "first line"):
-        runtime = Runtime(RunFolder(tmp_path / name), Silence(), 1e9)
+        runtime = Runtime(RunFolder(tmp_path / name), Quiet(), 1e9)
         runtime.folder.path.mkdir()
         expert = small_expert()
         if name == "closed":

@@ -9,13 +9,13 @@ from scipy.special import log_softmax
 
 from mein.evaluation.comparison import EXPERT, MIXTURE
 from mein.evaluation.metrics import apply_temperature, evaluate, fit_temperature
-from mein.mixture.gates import FAINTEST, _loudness, fit_gates, held_back, is_worse, open_gates
+from mein.mixture.gates import SMALLEST_SCALE, _scales, fit_gates, held_back, is_worse, open_gates
 from mein.mixture.mixture import Gates, MixtureConfig
 from mein.run import algorithm as run
 from mein.run import state as workspace
 from mein.run.evaluate import log_probs_of_all, train_and_judge
 from mein.run.prepare import read_labeled
-from mein.runtime.progress import Silence
+from mein.runtime.progress import Quiet
 from mein.runtime.run_folder import RunFolder
 from tests.support import tiny
 
@@ -63,10 +63,10 @@ def test_faint_evidence_opens_gates_as_much_larger_as_it_is_fainter() -> None:
 def test_loudness_is_what_tells_documents_apart_by_hand() -> None:
     """Log-odds of 3 and 1 are 1.5 and 0.5 for either label, 1 in the mean: the deviation is 0.5."""
     alpha = np.array([[[0.0, 3.0], [0.0, 1.0]]])
-    assert _loudness(alpha, np.ones(2)) == pytest.approx([0.5])
-    assert _loudness(alpha + np.array([5.0, 0.0]), np.ones(2)) == pytest.approx([0.5])  # a leaning to a label
-    assert _loudness(alpha, np.array([1.0, 0.0])).tolist() == [FAINTEST]  # of one document: none
-    weighed, copied = _loudness(alpha, np.array([3.0, 1.0])), _loudness(alpha[:, [0, 0, 0, 1]], np.ones(4))
+    assert _scales(alpha, np.ones(2)) == pytest.approx([0.5])
+    assert _scales(alpha + np.array([5.0, 0.0]), np.ones(2)) == pytest.approx([0.5])  # a leaning to a label
+    assert _scales(alpha, np.array([1.0, 0.0])).tolist() == [SMALLEST_SCALE]  # of one document: none
+    weighed, copied = _scales(alpha, np.array([3.0, 1.0])), _scales(alpha[:, [0, 0, 0, 1]], np.ones(4))
     assert weighed == pytest.approx(copied)
 
 
@@ -120,7 +120,7 @@ def test_a_run_expects_its_temperature_near_the_tau_of_its_gates(
 
     monkeypatch.setattr(run, "open_gates", lambda z, alpha, labels, weights: (np.zeros(len(alpha)), 7.0))
     monkeypatch.setattr(workspace, "fit_temperature", watched)
-    train_and_judge(tiny.config(), tiny.corpus(), tmp_path / "run", Silence(), controls=())
+    train_and_judge(tiny.config(), tiny.corpus(), tmp_path / "run", Quiet(), controls=())
     assert expected == [1.0, 1.0, 7.0]  # the expert's, the imitators' alone, the mixture's
 
 
@@ -180,7 +180,7 @@ def test_the_mixture_is_not_worse_on_dev_than_its_expert_beyond_chance(
 ) -> None:
     config = tiny.config(seed=seed, mixture__gates=kind, fine_tuning__learning_rate=0.3)
     corpus, folder = tiny.corpus(), RunFolder(tmp_path / "run")
-    train_and_judge(config, corpus, folder.path, Silence(), controls=())
+    train_and_judge(config, corpus, folder.path, Quiet(), controls=())
     labeled = read_labeled(config, corpus)
     systems = log_probs_of_all(folder, config, "dev", labeled.dev_texts)
     assert not is_worse(systems[MIXTURE], systems[EXPERT], labeled.dev_ids)

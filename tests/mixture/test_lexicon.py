@@ -19,7 +19,14 @@ from mein.evaluation.comparison import CLOSED_GATES, EXPERT, MIXTURE, headline
 from mein.explain import explain
 from mein.explain.page import sum_of_parts
 from mein.mixture import lexicon as module
-from mein.mixture.lexicon import LEXICON, LEXICON_OF_TRAIN, codes_of, how_telling, learn_lexicon, load_lexicon
+from mein.mixture.lexicon import (
+    LEXICON,
+    LEXICON_OF_TRAIN,
+    codes_of,
+    informativeness,
+    learn_lexicon,
+    load_lexicon,
+)
 from mein.model.loading import load_model, load_variant, read_config
 from mein.predict.resume import fingerprint
 from mein.report.card import card
@@ -30,7 +37,7 @@ from mein.report.sections import verdict
 from mein.run.algorithm import learned_imitators, prepared_run
 from mein.run.evaluate import log_probs_of_all, train_and_judge
 from mein.run.state import evidence, evidence_on
-from mein.runtime.progress import Silence
+from mein.runtime.progress import Quiet
 from mein.runtime.run_folder import RunFolder
 from mein.runtime.tensors import load_tensors, save_tensors
 from mein.serve.schema import explained
@@ -98,12 +105,12 @@ def test_it_is_logistic_regression_on_what_naive_bayes_weighs(classes: int) -> N
 def test_what_an_entry_tells_by_hand() -> None:
     """Entry 0 stands in 2 documents of the first class and 0 of the second, entry 1 in 1 and 1."""
     holds = csr_array(np.array([[1, 0], [1, 1], [0, 0], [0, 1]], np.float32))
-    found = how_telling(holds, np.array([0, 0, 0, 1]), np.ones(4))
+    found = informativeness(holds, np.array([0, 0, 0, 1]), np.ones(4))
     first, second = (2 + 1) / (3 + 2), (0 + 1) / (1 + 2)
     np.testing.assert_allclose(found, [np.log(first / second), np.log((1 - second) / (1 - first))], rtol=1e-6)
-    twice = how_telling(holds, np.array([0, 0, 0, 1]), np.array([2.0, 1.0, 1.0, 1.0]))
+    twice = informativeness(holds, np.array([0, 0, 0, 1]), np.array([2.0, 1.0, 1.0, 1.0]))
     np.testing.assert_allclose(twice[0], np.log((3 + 1) / (4 + 2) / second), rtol=1e-6)
-    assert how_telling(holds, np.zeros(4, int), np.ones(4)).tolist() == [1.0, 1.0]
+    assert informativeness(holds, np.zeros(4, int), np.ones(4)).tolist() == [1.0, 1.0]
 
 
 def test_of_very_many_documents_it_reads_some_drawn_alike_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,7 +241,7 @@ def predictions(path: Path, system: str) -> np.ndarray:
 
 def test_what_judges_dev_learned_from_train_and_what_predicts_from_both(finished: Path) -> None:
     folder = RunFolder(finished)
-    run = prepared_run(read_config(folder), tiny.corpus(), folder, Silence(), resume=True)
+    run = prepared_run(read_config(folder), tiny.corpus(), folder, Quiet(), resume=True)
     train, dev = (run.store(part).pieces(0) for part in ("train", "dev"))
     ids, others = run.labeled.train_ids, run.labeled.dev_ids
     sizes = (run.classes, run.encoder.pieces.size)
@@ -255,7 +262,7 @@ def test_what_judges_dev_learned_from_train_and_what_predicts_from_both(finished
 
 def test_it_is_silent_where_it_knows_the_labels(finished: Path) -> None:
     folder = RunFolder(finished)
-    run = prepared_run(read_config(folder), tiny.corpus(), folder, Silence(), resume=True)
+    run = prepared_run(read_config(folder), tiny.corpus(), folder, Quiet(), resume=True)
     imitators = learned_imitators(run, load_variant(folder, run.config, "expert", CPU).expert)
     assert not evidence(run, imitators, "mixture", "train")[-1].any()
     assert not evidence_on(run, imitators, "mixture", run.store("dev").pieces(0), "mixture step 1")[-1].any()
@@ -351,7 +358,7 @@ def test_one_of_an_older_version_is_neither_opened_nor_shared(finished: Path, tm
 
 def test_without_closed_gates_no_gain_is_the_unlabeled_text_s(tmp_path: Path) -> None:
     config = tiny.config(mixture__has_lexicon=True)
-    rows = train_and_judge(config, tiny.corpus(), tmp_path, Silence(), controls=())
+    rows = train_and_judge(config, tiny.corpus(), tmp_path, Quiet(), controls=())
     assert headline(rows).startswith("Nothing tells what the unlabeled text did, without closed gates: ")
     assert verdict(read_finished(tmp_path)) == ("alone", "Trained without controls")
 

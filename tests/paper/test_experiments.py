@@ -24,22 +24,22 @@ from mein.errors import ConfigError, InputError, RunError
 from mein.evaluation.comparison import CLOSED_GATES, EXPERT, MIXTURE, RANDOM_VECTORS
 from mein.mixture.lexicon import LEXICON, LEXICON_OF_TRAIN
 from mein.model.loading import load_model, load_variant, read_config
-from mein.runtime.progress import Silence
+from mein.runtime.progress import Quiet
 from mein.runtime.run_folder import RunFolder
 from mein.runtime.tensors import load_tensors
 from mein.store.store import Store
 from paper import cells, tables
 from paper.cells import (
     CHOSEN,
-    CHOSEN_OF_STUDENTS,
+    CHOSEN_IN_SELF_TRAINING,
     CHOSEN_ON,
     DATA,
     EXPERTS,
     MAIN_RUN,
     OURS,
     OWNED,
+    PREVIOUS_RUNS,
     RESULTS,
-    TEACHERS,
     VARIANTS,
     Cell,
 )
@@ -76,7 +76,7 @@ def experiment(tmp_path_factory: pytest.TempPathFactory) -> Experiment:
     """A data set, and folders beside it."""
     folder = tmp_path_factory.mktemp("experiment")
     put_data(folder / "data/toy")
-    return Experiment(folder / "data", folder / "work", folder / "results", "small", SETTINGS, Silence())
+    return Experiment(folder / "data", folder / "work", folder / "results", "small", SETTINGS, Quiet())
 
 
 @pytest.fixture(scope="module")
@@ -407,7 +407,7 @@ def test_a_set_without_raw_text_is_refused_before_anything_is_done(tmp_path: Pat
 
 
 def elsewhere(folder: Path) -> Experiment:
-    return Experiment(folder / "data", folder / "work", folder / "results", "small", SETTINGS, Silence())
+    return Experiment(folder / "data", folder / "work", folder / "results", "small", SETTINGS, Quiet())
 
 
 def test_without_a_dev_part_all_seeds_choose_on_the_same_and_one_failure_stops_no_other(
@@ -439,13 +439,13 @@ def test_a_gpu_that_is_full_fails_one_run_after_another(
         reproduce(request(elsewhere(tmp_path)), jobs=1)
 
 
-class Heard(Silence):
+class Heard(Quiet):
     """A reporter that remembers what was said."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
 
-    def say(self, line: str) -> None:
+    def log(self, line: str) -> None:
         self.lines.append(line)
 
 
@@ -585,7 +585,7 @@ def test_published_rows_have_the_choices_of_the_grid() -> None:
     """
     others = {("rotten", "adv-lm-lstm")}
     others |= {("imdb-400", "adv-lm-lstm"), ("imdb-150k", "lstm")}
-    full = Experiment(DATA, DATA, DATA, "full", {}, Silence())
+    full = Experiment(DATA, DATA, DATA, "full", {}, Quiet())
     lines = read_lines(Path(__file__).parents[2] / "results")
     lines = [line for line in lines if line["expert"] not in OURS]
     rows = {(line["dataset"], line["expert"]): line["settings"] for line in lines}
@@ -610,7 +610,7 @@ def test_the_published_lines_can_be_continued_by_their_own_commands() -> None:
         words = shlex.split(line["command"])
         settings = parse_overrides([after for word, after in pairwise(words) if word == "--set"])
         preset = words[words.index("--preset") + 1]
-        made = Experiment(DATA, DATA, DATA, preset, settings, Silence())
+        made = Experiment(DATA, DATA, DATA, preset, settings, Quiet())
         assert made.digest(line["dataset"], line["expert"]) == line["settings"], line["command"]
 
 
@@ -724,7 +724,7 @@ def test_a_student_has_its_teacher_from_the_same_grid(
         ("lm-lstm-student", "imn-paper"),
     ]
     folder = RunFolder(experiment.work / "toy/lm-lstm-student/seed-0/main")
-    assert read_config(folder).expert.student_of == str(teacher)
+    assert read_config(folder).expert.from_run == str(teacher)
     taught = [seconds_of(RunFolder(path)) for path in (teacher, folder_of(experiment, "main"))]
     assert found[0]["shared_seconds"] == pytest.approx(lines[0]["shared_seconds"] + sum(taught), abs=0.11)
 
@@ -746,14 +746,14 @@ def test_students_have_no_place_in_the_grid_of_more_data(experiment: Experiment,
 
 def test_students_are_rows_of_ours_with_settings_of_their_teachers(experiment: Experiment) -> None:
     full = replace(experiment, preset="full", settings={})
-    for student, teacher in TEACHERS.items():
+    for student, teacher in PREVIOUS_RUNS.items():
         named = {} if "lstm" in student else {"expert.model": "x"}
         ours, theirs = (full.config("rotten", name, 0, **named) for name in (student, teacher))
-        own = CHOSEN_OF_STUDENTS.get(student, {})
+        own = CHOSEN_IN_SELF_TRAINING.get(student, {})
         wanted = full.config("rotten", teacher, 0, **named | own)
         assert ours == wanted
         assert (ours == theirs) == (not own)
-    assert set(TEACHERS.values()) <= {*EXPERTS, *OURS}
+    assert set(PREVIOUS_RUNS.values()) <= {*EXPERTS, *OURS}
 
 
 @pytest.fixture

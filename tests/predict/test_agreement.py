@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 
 from mein import MeinClassifier
 from mein.data.demo import demo_corpus
-from mein.predict.predict import Labeler, Wanted, predict_file
+from mein.predict.predict import Predictor, Wanted, predict_file
 from tests.support.reviews import RAW, tiny
 from tests.support.shell import mein, write_csv
 
@@ -83,7 +83,7 @@ def test_the_shell_says_the_same(classifier: MeinClassifier, alone: np.ndarray, 
 def test_explaining_and_imitators_alone_agree_too(classifier: MeinClassifier, alone: np.ndarray) -> None:
     for text, expected in zip(TEXTS[:20], alone, strict=False):
         assert_allclose(classifier.explain(text).probabilities, expected, rtol=0, atol=EXACT)
-    together = Labeler(classifier.model_, imitators_only=True).log_probs(TEXTS)
+    together = Predictor(classifier.model_, imitators_only=True).log_probs(TEXTS)
     single = [classifier.model_.imitator_log_probs([text])[0] for text in TEXTS]
     assert_allclose(np.exp(together), np.exp(single), rtol=0, atol=EXACT)
 

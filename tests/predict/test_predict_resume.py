@@ -18,7 +18,7 @@ from mein.data import tables
 from mein.errors import InputError, RunError
 from mein.model.loading import load_model
 from mein.model.model import Model
-from mein.predict.predict import Labeler, Wanted, predict_file
+from mein.predict.predict import Predictor, Wanted, predict_file
 from mein.predict.resume import fingerprint
 from tests.support.reviews import LABELS, NEW, RAW, TEXTS, tiny
 
@@ -43,7 +43,7 @@ class Doomed:
         if event in EVENTS and str(arguments[0]).startswith(self.folder):
             self.moment()
 
-    def say(self, line: str) -> None:
+    def log(self, line: str) -> None:
         pass
 
     def advance(self, documents: int, note: str = "") -> None:
@@ -94,13 +94,13 @@ def labeled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     for name, size in SIZES.items():
         monkeypatch.setattr(name, size)
     found: list[int] = []
-    ask = Labeler.__call__
+    ask = Predictor.__call__
 
-    def count(self: Labeler, texts: list[str]) -> Any:
+    def count(self: Predictor, texts: list[str]) -> Any:
         found.append(len(texts))
         return ask(self, texts)
 
-    monkeypatch.setattr(Labeler, "__call__", count)
+    monkeypatch.setattr(Predictor, "__call__", count)
     return found
 
 

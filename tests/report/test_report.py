@@ -98,7 +98,7 @@ def texts_of(html: str) -> str:
         ("average", "plain", False),
         ("transformer", "plain", False),
         ("frozen", "plain", False),
-        ("teacher", "plain", False),
+        ("given", "plain", False),
     ],
 )
 def test_only_an_expert_that_nobody_has_taught_before_knows_labels_alone(
@@ -242,7 +242,7 @@ def test_the_same_folder_gives_the_same_bytes(finished: Path, html: str, tmp_pat
 
 
 def test_fragments_and_documents_are_shown(finished: Path, html: str) -> None:
-    judged = RunFolder(finished).read_json("judged.json")
+    judged = RunFolder(finished).read_json("highlights.json")
     kinds = [document["kind"] for document in judged["changed"]]
     assert {kind: kinds.count(kind) for kind in kinds} == {"mended": 12, "broken": 2}
     assert "50 documents, the surest 12 shown" in texts_of(html)

@@ -20,7 +20,7 @@ from mein.hub.library import transformers_quietly
 from mein.hub.networks import load_masked_network
 from mein.model.loading import read_config
 from mein.run.pretrain import adapt
-from mein.runtime.progress import Silence
+from mein.runtime.progress import Quiet
 from mein.runtime.run_folder import RunFolder
 from mein.runtime.tensors import load_tensors
 from mein.store.store import Store
@@ -67,10 +67,10 @@ def source(bert: Path, tmp_path: Path) -> Path:
     return shutil.copytree(bert, tmp_path / "bert")
 
 
-def read_on(out: Path, model: Path, reporter: Silence | None = None, **overrides: Any) -> float:
+def read_on(out: Path, model: Path, reporter: Quiet | None = None, **overrides: Any) -> float:
     """Let a model read the texts, or go on with it; its perplexity."""
     config = tiny.config(**{**SETTINGS, "expert__model": str(model), **overrides})
-    reporter = Silence() if reporter is None else reporter
+    reporter = Quiet() if reporter is None else reporter
     return adapt(config, source_of_lists(TEXTS), "the text", out, reporter, resume=out.exists())
 
 
@@ -285,7 +285,7 @@ def test_the_kind_may_come_from_a_config_and_other_kinds_stay_language_models(
     answer = mein("pretrain", *given, "--config", config, "--out", tmp_path / "a")
     assert answer.code == 0, answer
     assert (tmp_path / "a/model.safetensors").exists()
-    config.write_text('[expert]\nkind = "teacher"\n', encoding="utf-8")
+    config.write_text('[expert]\nkind = "given"\n', encoding="utf-8")
     answer = mein("pretrain", *given, "--config", config, "--out", tmp_path / "b")
     assert answer.code == 0, answer
     assert (tmp_path / "b/language_model.safetensors").exists()
@@ -404,7 +404,7 @@ def test_too_little_text_is_refused(tmp_path: Path, bert: Path) -> None:
     # nothing to tell; nothing to learn from
     for texts, told in ((["zyx", "zyx"], (1, 1)), ([" ".join(TEXTS)], (0, r"\d+"))):
         with pytest.raises(InputError, match=sentence.format(*told)):
-            adapt(config, source_of_lists(texts), "the text", tmp_path / texts[0][:3], Silence())
+            adapt(config, source_of_lists(texts), "the text", tmp_path / texts[0][:3], Quiet())
 
 
 def test_a_transformer_is_no_language_model_for_lstms(adapted: Path, text: Path, tmp_path: Path) -> None:

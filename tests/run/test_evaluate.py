@@ -12,7 +12,7 @@ from mein.data.corpus import source_of_lists
 from mein.evaluation.comparison import (
     CLOSED_GATES,
     EXPERT,
-    IMITATORS_ALONE,
+    IMITATORS_ONLY,
     MIXTURE,
     RANDOM_VECTORS,
     TFIDF,
@@ -46,7 +46,7 @@ def predictions(path: Path, system: str) -> np.ndarray:
 
 
 def test_every_system_is_in_the_table_in_its_order(judged: Judged) -> None:
-    names = [TFIDF, EXPERT, CLOSED_GATES, RANDOM_VECTORS, IMITATORS_ALONE, MIXTURE]
+    names = [TFIDF, EXPERT, CLOSED_GATES, RANDOM_VECTORS, IMITATORS_ONLY, MIXTURE]
     assert [row.name for row in judged[1]] == names
     assert pq.read_table(judged[0] / "predictions.parquet").column_names == ["label", *names]
 
@@ -55,7 +55,7 @@ def test_the_predictions_are_those_of_the_saved_classifiers(judged: Judged) -> N
     path, _ = judged
     folder, config = RunFolder(path), tiny.config(dev_fraction=0.4)
     mixture = load_model(path, "cpu")
-    expected = {MIXTURE: mixture.log_probs(TEXTS), IMITATORS_ALONE: mixture.imitator_log_probs(TEXTS)}
+    expected = {MIXTURE: mixture.log_probs(TEXTS), IMITATORS_ONLY: mixture.imitator_log_probs(TEXTS)}
     for name, system in (("expert", EXPERT), ("closed", CLOSED_GATES)):
         expected[system] = load_variant(folder, config, name, choose_device("cpu")).log_probs(TEXTS)
     for system, log_probs in expected.items():
@@ -96,7 +96,7 @@ def test_the_metrics_hold_the_verdict_once(judged: Judged) -> None:
         ("lm-lstm", "plain", "imitators"),
         ("elmo-lstm", "adv", "imitators"),
         ("average", "plain", "imitators"),
-        ("teacher", "plain", "unlabeled text"),
+        ("given", "plain", "unlabeled text"),
     ],
 )
 def test_raw_text_that_the_expert_has_read_itself_is_no_credit(
@@ -128,7 +128,7 @@ def test_documents_that_say_nothing_get_the_shares_of_the_classes_in_training(ju
     path, _ = judged
     labeled = read_labeled(tiny.config(dev_fraction=0.4), tiny.corpus())
     shares = np.bincount(labeled.train_ids) / len(labeled.train_ids)
-    for system in (EXPERT, CLOSED_GATES, RANDOM_VECTORS, IMITATORS_ALONE, MIXTURE):
+    for system in (EXPERT, CLOSED_GATES, RANDOM_VECTORS, IMITATORS_ONLY, MIXTURE):
         np.testing.assert_allclose(np.exp(predictions(path, system))[[-3, -1]], [shares] * 2, rtol=1e-5)
     assert load_model(path, "cpu").encode(TEXTS).is_empty.tolist() == [False] * 40 + [True, False, True]
 

@@ -6,7 +6,7 @@ import torch
 
 from mein.experts.config import ExpertConfig
 from mein.experts.lstm import LSTMExpert
-from mein.experts.perturb import PerturbationConfig, scaled, virtual_push
+from mein.experts.perturb import PerturbationConfig, scaled, virtual_perturbation
 from mein.mixture.inference import expert_logits
 from mein.text.batches import pad_words
 from mein.text.ragged import Ragged, ragged
@@ -74,9 +74,12 @@ def test_a_push_has_its_norm() -> None:
             return expert.classify(perturbed, batch.lengths, None).float()
 
     noise = torch.randn_like(embedded)
-    pushes = [scaled(noise, 5.0), virtual_push(logits_of, embedded, logits_of(embedded), noise, 0.1, 5.0)]
-    for push in pushes:
-        norms = push.flatten(1).norm(dim=1)
+    pushes = [
+        scaled(noise, 5.0),
+        virtual_perturbation(logits_of, embedded, logits_of(embedded), noise, 0.1, 5.0),
+    ]
+    for perturbation in pushes:
+        norms = perturbation.flatten(1).norm(dim=1)
         torch.testing.assert_close(norms, torch.full_like(norms, 5.0), rtol=1e-4, atol=0)
 
 

@@ -12,8 +12,8 @@ import pytest
 from mein.data.corpus import Corpus, source_of_lists
 from mein.errors import InputError, RunError
 from mein.model.artefacts import load_encoder
-from mein.run.prepare import held_out_rows, prepare, read_labeled, remarks
-from mein.runtime.progress import Silence
+from mein.run.prepare import held_out_rows, notes, prepare, read_labeled
+from mein.runtime.progress import Quiet
 from mein.runtime.run_folder import RunFolder
 from mein.store.store import Store
 from tests.support import tiny
@@ -26,7 +26,7 @@ RAW = [f"raw text number{i} with sign{i % 7}" for i in range(60)]
 def prepared(path: Path, corpus: Corpus, **overrides: Any) -> tuple[RunFolder, dict[str, int]]:
     config, folder = tiny.config(**overrides), RunFolder(path)
     with folder.held():
-        counts = prepare(config, corpus, read_labeled(config, corpus), folder, Silence())
+        counts = prepare(config, corpus, read_labeled(config, corpus), folder, Quiet())
     return folder, counts
 
 
@@ -185,13 +185,13 @@ def test_other_raw_text_after_a_kill_is_refused_until_it_is_restored(tmp_path: P
 
 def test_remarks_know_one_from_many() -> None:
     names = ("silent", "empty", "removed", "unlabeled_in_test", "train_in_test", "dev_in_test")
-    one, many = (remarks(dict.fromkeys(names, n)) for n in (1, 1_200))
+    one, many = (notes(dict.fromkeys(names, n)) for n in (1, 1_200))
     assert one[0] == "1 training document holds no word that the expert knows."
     assert one[1] == "1 document is empty: it is kept, and gets each class's share in training."
     assert one[2] == "1 unlabeled document is also in the test set: it is left out."
     assert one[5] == "1 dev document is also in the test set: its error will look too good."
     assert many[2] == "1,200 unlabeled documents are also in the test set: they are left out."
-    assert remarks(dict.fromkeys(names, 0)) == []
+    assert notes(dict.fromkeys(names, 0)) == []
 
 
 def other_label(corpus: Corpus) -> Corpus:

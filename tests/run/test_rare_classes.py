@@ -9,7 +9,7 @@ import pytest
 from mein.data.corpus import Corpus, source_of_lists
 from mein.errors import InputError
 from mein.run.prepare import read_labeled
-from mein.runtime.progress import Silence
+from mein.runtime.progress import Quiet
 from paper.cells import VARIANTS, Cell
 from paper.column import run_column
 from paper.experiment import Experiment
@@ -60,7 +60,7 @@ def test_all_variants_of_an_expert_come_out(tmp_path: Path) -> None:
         pq.write_table(pa.table(columns), tmp_path / f"data/rare/{name}.parquet")
     settings = tiny.SETTINGS | {"imitators.windows": [1, 2, 3, 4], "fine_tuning.epochs": 1}
     work, results = tmp_path / "work", tmp_path / "results"
-    experiment = Experiment(tmp_path / "data", work, results, "small", settings, Silence())
+    experiment = Experiment(tmp_path / "data", work, results, "small", settings, Quiet())
     run_column(experiment, [Cell("rare", "lstm", variant, 0) for variant in VARIANTS])
     lines = read_lines(results)
     assert {line["variant"] for line in lines} == set(VARIANTS)

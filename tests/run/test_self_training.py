@@ -14,7 +14,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from mein.data.corpus import source_of_lists
 from mein.errors import ConfigError, InputError
-from mein.evaluation.comparison import CLOSED_GATES, EXPERT, MIXTURE, TEACHER, TFIDF, compare, headline
+from mein.evaluation.comparison import CLOSED_GATES, EXPERT, MIXTURE, PREVIOUS_RUN, TFIDF, compare, headline
 from mein.mixture.mixture import supervised_loss
 from mein.model.loading import load_model, load_variant, read_config
 from mein.report.card import card
@@ -23,8 +23,8 @@ from mein.report.record import read_finished
 from mein.run import algorithm as training
 from mein.run import warm_start as student
 from mein.run.evaluate import train_and_judge
-from mein.run.warm_start import LESSONS, stage_1
-from mein.runtime.progress import Silence
+from mein.run.warm_start import SELF_TRAINING, stage_1
+from mein.runtime.progress import Quiet
 from mein.runtime.run_folder import RunFolder
 from mein.training.stages import LabeledPart, train_expert
 from tests.support import tiny
@@ -81,7 +81,7 @@ def test_it_learns_the_labels_and_what_its_teacher_says(
     teacher: Path, tmp_path: Path, heard: list[LabeledPart]
 ) -> None:
     tiny.run(tmp_path / "plain")
-    tiny.run(tmp_path / "student", expert__student_of=str(teacher))
+    tiny.run(tmp_path / "student", expert__from_run=str(teacher))
     plain, taught = heard
     n = len(plain)
     assert len(taught) == n + len(RAW)  # no test document is among the raw text
@@ -97,10 +97,10 @@ def test_it_learns_the_labels_and_what_its_teacher_says(
 
 
 def test_it_comes_to_agree_with_its_teacher(teacher: Path, tmp_path: Path) -> None:
-    longer: dict[str, Any] = {"expert_training__epochs": 12, "expert__student_epochs": 12}
+    longer: dict[str, Any] = {"expert_training__epochs": 12, "expert__self_training_epochs": 12}
     longer["expert_training__learning_rate"] = 0.01
     tiny.run(tmp_path / "plain", **longer)
-    tiny.run(tmp_path / "student", expert__student_of=str(teacher), **longer)
+    tiny.run(tmp_path / "student", expert__from_run=str(teacher), **longer)
     wanted = says(teacher, RAW)
     apart = {
         name: np.abs(says(tmp_path / name, RAW, "expert") - wanted).mean() for name in ("plain", "student")
@@ -111,7 +111,7 @@ def test_it_comes_to_agree_with_its_teacher(teacher: Path, tmp_path: Path) -> No
 def test_it_hears_no_more_documents_than_it_is_told_to(
     teacher: Path, tmp_path: Path, heard: list[LabeledPart]
 ) -> None:
-    tiny.run(tmp_path / "run", expert__student_of=str(teacher), expert__student_documents=50)
+    tiny.run(tmp_path / "run", expert__from_run=str(teacher), expert__self_training_documents=50)
     n = len(heard[0]) - 50
     said = says(teacher, RAW)
     rows = [int(np.abs(said - row).sum(axis=1).argmin()) for row in heard[0].labels[n:]]
@@ -121,7 +121,7 @@ def test_it_hears_no_more_documents_than_it_is_told_to(
 
 
 def test_a_teacher_may_read_other_words(teacher: Path, tmp_path: Path, heard: list[LabeledPart]) -> None:
-    tiny.run(tmp_path / "run", expert__student_of=str(teacher), words__max_words=40)
+    tiny.run(tmp_path / "run", expert__from_run=str(teacher), words__max_words=40)
     n = len(heard[0]) - len(RAW)
     assert heard[0].words.to_lists()[n:] == load_model(tmp_path / "run").encode(RAW).words.to_lists()
     assert load_model(teacher).encode(RAW).words.to_lists() != heard[0].words.to_lists()[n:]
@@ -129,14 +129,14 @@ def test_a_teacher_may_read_other_words(teacher: Path, tmp_path: Path, heard: li
 
 
 def test_its_epochs_are_a_number_of_their_own(teacher: Path, tmp_path: Path) -> None:
-    tiny.run(tmp_path / "run", expert__student_of=str(teacher), expert__student_epochs=3)
+    tiny.run(tmp_path / "run", expert__from_run=str(teacher), expert__self_training_epochs=3)
     assert [line["epoch"] for line in RunFolder(tmp_path / "run").metrics("expert")] == [0, 1, 2, 3]
-    assert stage_1(tiny.config(expert__student_epochs=3)).epochs == 2  # who has no teacher
+    assert stage_1(tiny.config(expert__self_training_epochs=3)).epochs == 2  # who has no teacher
 
 
 @pytest.mark.parametrize("training", ["adv", "vat"])
 def test_perturbed_experts_are_taught_too(teacher: Path, tmp_path: Path, training: str) -> None:
-    rows = tiny.run(tmp_path / "run", expert__student_of=str(teacher), expert__training=training)
+    rows = tiny.run(tmp_path / "run", expert__from_run=str(teacher), expert__training=training)
     assert EXPERT in [row.name for row in rows]
 
 
@@ -144,7 +144,7 @@ def test_what_was_heard_before_a_kill_is_not_asked_again(
     teacher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(student, "LESSON_DOCUMENTS", 50)
-    tiny.run(tmp_path / "whole", expert__student_of=str(teacher))
+    tiny.run(tmp_path / "whole", expert__from_run=str(teacher))
     asked: list[int] = []
     plain = student._said
 
@@ -157,9 +157,9 @@ def test_what_was_heard_before_a_kill_is_not_asked_again(
 
     monkeypatch.setattr(student, "_said", said)
     with pytest.raises(KeyboardInterrupt):
-        tiny.run(tmp_path / "killed", expert__student_of=str(teacher))
+        tiny.run(tmp_path / "killed", expert__from_run=str(teacher))
     asked.append(0)
-    tiny.run(tmp_path / "killed", expert__student_of=str(teacher), resume=True)
+    tiny.run(tmp_path / "killed", expert__from_run=str(teacher), resume=True)
     assert asked == [0, 50, 20]  # of 120
     assert tiny.artefacts(tmp_path / "killed") == tiny.artefacts(tmp_path / "whole")
 
@@ -169,33 +169,33 @@ def test_raw_text_that_has_changed_is_refused(
 ) -> None:
     monkeypatch.setattr(training, "taught_part", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        tiny.run(tmp_path / "run", expert__student_of=str(teacher))
+        tiny.run(tmp_path / "run", expert__from_run=str(teacher))
     monkeypatch.undo()
     monkeypatch.setattr(student, "LESSON_DOCUMENTS", 50)
     less = replace(tiny.corpus(), unlabeled=source_of_lists(RAW[1:]))
     with pytest.raises(InputError, match=r"has 119 documents where 120 were encoded: restore it"):
-        tiny.run(tmp_path / "run", less, expert__student_of=str(teacher), resume=True)
-    tiny.run(tmp_path / "run", expert__student_of=str(teacher), resume=True)
-    tiny.run(tmp_path / "undisturbed", expert__student_of=str(teacher))
+        tiny.run(tmp_path / "run", less, expert__from_run=str(teacher), resume=True)
+    tiny.run(tmp_path / "run", expert__from_run=str(teacher), resume=True)
+    tiny.run(tmp_path / "undisturbed", expert__from_run=str(teacher))
     assert tiny.artefacts(tmp_path / "run") == tiny.artefacts(tmp_path / "undisturbed")
 
 
 def test_another_teacher_is_another_run(teacher: Path, tmp_path: Path) -> None:
     shutil.copytree(teacher, tmp_path / "teacher")
-    tiny.run(tmp_path / "run", expert__student_of=str(tmp_path / "teacher"))
+    tiny.run(tmp_path / "run", expert__from_run=str(tmp_path / "teacher"))
     tiny.run(tmp_path / "other", expert_training__epochs=1, **LEXICON)
     shutil.rmtree(tmp_path / "teacher")
     shutil.move(tmp_path / "other", tmp_path / "teacher")
-    with pytest.raises(Exception, match="student_of"):
-        tiny.run(tmp_path / "run", expert__student_of=str(tmp_path / "teacher"), resume=True)
+    with pytest.raises(Exception, match="from_run"):
+        tiny.run(tmp_path / "run", expert__from_run=str(tmp_path / "teacher"), resume=True)
 
 
 def test_its_verdict_is_about_its_teacher(teacher: Path, tmp_path: Path) -> None:
-    rows = {row.name: row for row in tiny.run(tmp_path / "run", expert__student_of=str(teacher))}
-    assert list(rows)[:3] == [TFIDF, TEACHER, EXPERT]
+    rows = {row.name: row for row in tiny.run(tmp_path / "run", expert__from_run=str(teacher))}
+    assert list(rows)[:3] == [TFIDF, PREVIOUS_RUN, EXPERT]
     theirs = RunFolder(teacher).metrics("verdict")
     wanted = next(line["error"] for line in theirs if line.get("system") == MIXTURE)
-    assert rows[TEACHER].scores.error == wanted  # with the lexicon that predicts, which knows dev
+    assert rows[PREVIOUS_RUN].scores.error == wanted  # with the lexicon that predicts, which knows dev
     lines = RunFolder(tmp_path / "run").metrics("verdict")
     sentence = next(line["headline"] for line in lines if "headline" in line)
     assert re.fullmatch(r"The student .* its teacher: .* \(p .*, teacher vs mixture\)\.", sentence)
@@ -215,10 +215,10 @@ def test_its_verdict_is_about_its_teacher(teacher: Path, tmp_path: Path) -> None
 def test_what_is_asked_of_dev_never_learned_its_labels(teacher: Path, tmp_path: Path) -> None:
     untested = replace(tiny.corpus(), test=None)
     tiny.run(tmp_path / "first", untested, **LEXICON)
-    rows = tiny.run(tmp_path / "run", untested, expert__student_of=str(tmp_path / "first"))
+    rows = tiny.run(tmp_path / "run", untested, expert__from_run=str(tmp_path / "first"))
     own = RunFolder(tmp_path / "first").metrics("verdict")
     wanted = next(line for line in own if line.get("system") == MIXTURE)
-    found = next(row for row in rows if row.name == TEACHER)
+    found = next(row for row in rows if row.name == PREVIOUS_RUN)
     assert found.scores.log_loss == pytest.approx(wanted["log_loss"])
 
 
@@ -231,8 +231,8 @@ def test_a_student_must_beat_its_teacher(errs: int, verdict: str) -> None:
     def wrong(documents: int) -> np.ndarray:
         return np.log(np.where(np.arange(100)[:, None] < documents, [[0.1, 0.9]], [[0.9, 0.1]]))
 
-    systems = {TEACHER: wrong(errs), EXPERT: wrong(60), CLOSED_GATES: wrong(60), MIXTURE: wrong(10)}
-    assert headline(compare(ids, systems, seed=0), is_student=True).startswith(
+    systems = {PREVIOUS_RUN: wrong(errs), EXPERT: wrong(60), CLOSED_GATES: wrong(60), MIXTURE: wrong(10)}
+    assert headline(compare(ids, systems, seed=0), is_self_training=True).startswith(
         f"The student {verdict} its teacher: "
     )
 
@@ -258,18 +258,18 @@ def command(folder: Path, out: str, labeled: str = "labeled.csv") -> list[object
 
 def test_the_shell_trains_one(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(files)
-    answer = mein(*command(files, "second"), "--student-of", "first")
+    answer = mein(*command(files, "second"), "--from-run", "first")
     assert answer.code == 0, answer.err
     assert f"what {files / 'first'} says of 120 unlabeled documents" in answer.out
-    assert read_config(RunFolder(files / "second")).expert.student_of == str(files / "first")
-    assert len(list((files / "second" / LESSONS).iterdir())) == 1
+    assert read_config(RunFolder(files / "second")).expert.from_run == str(files / "first")
+    assert len(list((files / "second" / SELF_TRAINING).iterdir())) == 1
 
 
 def test_the_shell_judges_one_beside_its_teacher_while_there_is_one(files: Path, tmp_path: Path) -> None:
     texts = tiny.TEXTS
     test = write_csv(tmp_path / "test.csv", texts.test_texts, texts.test_labels)
     shutil.copytree(files / "first", tmp_path / "first")
-    made = mein(*command(files, "student"), "--student-of", tmp_path / "first")
+    made = mein(*command(files, "student"), "--from-run", tmp_path / "first")
     assert made.code == 0, made.err
     assert re.search(r"\nteacher +\d", mein("evaluate", files / "student", test).out)
     shutil.rmtree(tmp_path / "first")
@@ -287,35 +287,35 @@ def test_the_shell_judges_one_beside_its_teacher_while_there_is_one(files: Path,
     ("words", "labeled", "sentence"),
     [
         (
-            ["--student-of", "."],
+            ["--from-run", "."],
             "labeled.csv",
-            r".* holds no finished run: give --student-of .*\.",
+            r".* holds no finished run: give --from-run .*\.",
         ),
         (
-            ["--student-of", "first", "--seed", 1],
+            ["--from-run", "first", "--seed", 1],
             "labeled.csv",
             r"The run in .*first has other labels than its student, or weighs or splits them otherwise: "
             r"give both the same --labeled, --dev, --seed, dev_fraction and weights\.",
         ),
         (
-            ["--student-of", "first"],
+            ["--from-run", "first"],
             "other.csv",
             r".*first has other labels than its student, .*",
         ),
         (
-            ["--student-of", "first"],
+            ["--from-run", "first"],
             "renamed.csv",
             r"The run in .*first has the classes .*, its student \['bad', 'good'\]: give both the .*",
         ),
         (
-            ["--student-of", "first", "--seeds", 2],
+            ["--from-run", "first", "--seeds", 2],
             "labeled.csv",
             r".* has other labels than its student, .*",
         ),
         (
-            ["--student-of", "first", "--set", "expert.kind=teacher"],
+            ["--from-run", "first", "--set", "expert.kind=given"],
             "labeled.csv",
-            r"A teacher has learned already and is nobody's student: leave expert\.student_of out\.",
+            r"A teacher has learned already and is nobody's student: leave expert\.from_run out\.",
         ),
     ],
 )
@@ -331,7 +331,7 @@ def test_a_damaged_teacher_is_refused(files: Path, tmp_path: Path) -> None:
     shutil.copytree(files / "first", tmp_path / "first")
     labels = tmp_path / "first/labels.json"
     labels.write_text(labels.read_text(encoding="utf-8") + " ", encoding="utf-8")
-    words = [*command(files, "refused"), "--student-of", tmp_path / "first"]
+    words = [*command(files, "refused"), "--from-run", tmp_path / "first"]
     refuses(r".*labels\.json is damaged or was changed by another program: .*", *words)
 
 
@@ -340,14 +340,14 @@ def test_somebody_elses_word_has_no_students(tmp_path: Path) -> None:
         return np.full((len(texts), 2), 0.5)
 
     train_and_judge(
-        tiny.config(expert__kind="teacher"), tiny.corpus(), tmp_path / "said", Silence(), teacher=says
+        tiny.config(expert__kind="given"), tiny.corpus(), tmp_path / "said", Quiet(), soft_labels=says
     )
     with pytest.raises(ConfigError, match=r"The expert of the run in .*said is somebody else's word"):
-        tiny.run(tmp_path / "run", expert__student_of=str(tmp_path / "said"))
+        tiny.run(tmp_path / "run", expert__from_run=str(tmp_path / "said"))
 
 
 def test_a_student_without_raw_text_is_refused(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(files)
     words = command(files, "refused")[:-2]
-    refuses(r"A student needs unlabeled text .*: give --unlabeled FILE\.", *words, "--student-of", "first")
+    refuses(r"A student needs unlabeled text .*: give --unlabeled FILE\.", *words, "--from-run", "first")
     assert not (files / "refused" / "config.json").exists()

@@ -10,7 +10,7 @@ from mein.config import Config
 from mein.model.loading import load_model
 from mein.predict.predict import Wanted, predict_file
 from mein.run.evaluate import train_and_judge
-from mein.runtime.progress import SILENCE
+from mein.runtime.progress import QUIET
 from mein.store.store import Store
 from tests.support import tiny
 from tests.support.hub_models import build
@@ -40,18 +40,18 @@ def few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def taught() -> Config:
-    return tiny.config(expert__kind="teacher")
+    return tiny.config(expert__kind="given")
 
 
 def test_a_slow_reader_reads_small_shards_and_tells_of_them(few_at_a_time: None, tmp_path: Path) -> None:
-    told, teacher = Recording(), SlowTeacher()
-    train_and_judge(taught(), tiny.corpus(), tmp_path, told, teacher=teacher)
+    told, soft_labels = Recording(), SlowTeacher()
+    train_and_judge(taught(), tiny.corpus(), tmp_path, told, soft_labels=soft_labels)
     assert told.steps["encoding train"] == [10] * 6
     assert told.steps["encoding dev"] == [10] * 2
     assert sum(told.steps["encoding"]) == RAW
     assert max(told.steps["encoding"]) <= 10
     assert told.steps["encoding test"] == [10] * 4
-    assert teacher.asked[:8] == [25, 25, 10, 20, 12, 25, 25, 25]  # train, dev, held out, unlabeled
+    assert soft_labels.asked[:8] == [25, 25, 10, 20, 12, 25, 25, 25]  # train, dev, held out, unlabeled
     store = Store.open(tmp_path / "encoded/train")
     assert store.shard_count == 3
     assert len(store.words()) == len(store.pieces()) == TRAIN
@@ -61,10 +61,10 @@ def test_a_slow_reader_reads_small_shards_and_tells_of_them(few_at_a_time: None,
 def test_what_a_slow_reader_has_read_before_a_stop_is_kept(few_at_a_time: None, tmp_path: Path) -> None:
     stopped = SlowTeacher(most=TRAIN - 1)
     with pytest.raises(KeyboardInterrupt):
-        train_and_judge(taught(), tiny.corpus(), tmp_path / "run", SILENCE, teacher=stopped)
+        train_and_judge(taught(), tiny.corpus(), tmp_path / "run", QUIET, soft_labels=stopped)
     resumed, unbroken = SlowTeacher(), SlowTeacher()
-    train_and_judge(taught(), tiny.corpus(), tmp_path / "run", SILENCE, resume=True, teacher=resumed)
-    train_and_judge(taught(), tiny.corpus(), tmp_path / "other", SILENCE, teacher=unbroken)
+    train_and_judge(taught(), tiny.corpus(), tmp_path / "run", QUIET, resume=True, soft_labels=resumed)
+    train_and_judge(taught(), tiny.corpus(), tmp_path / "other", QUIET, soft_labels=unbroken)
     assert stopped.asked == [25, 25]
     assert stopped.asked + resumed.asked == unbroken.asked
     files = [(tmp_path / name / "mixture.safetensors").read_bytes() for name in ("run", "other")]

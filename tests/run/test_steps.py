@@ -18,7 +18,7 @@ from mein.mixture.inference import choose_device
 from mein.model.artefacts import load_encoder, seal
 from mein.model.loading import load_variant, read_config
 from mein.run import steps
-from mein.runtime.progress import Silence
+from mein.runtime.progress import Quiet
 from mein.runtime.run_folder import RunFolder
 from mein.store import writing as workers
 from mein.store.manifest import EXPERT_COLUMN
@@ -294,7 +294,7 @@ def test_bad_labels_are_named_by_file_and_row(
     store = copied(home, "encoded", tmp_path)
     path = write_teacher(store, 3, columns)
     with pytest.raises(InputError, match=rf"{path} {sentence}"):
-        steps.label(steps.FinishedRun.open(home / "run"), str(store), Silence(), workers=1)
+        steps.label(steps.FinishedRun.open(home / "run"), str(store), Quiet(), workers=1)
     assert not (store / "labels.json").exists()
     refuses(r".*shard-00003\.expert\.parquet .*", "label", store, "--by", home / "run")
 
@@ -320,8 +320,8 @@ def test_two_experts_do_not_label_one_store(
         with pytest.raises(
             RunError, match=r"shard-00000\.expert\.parquet holds the word of another expert: l"
         ):
-            steps.label(run, str(store), Silence())
-    steps.label(run, str(store), Silence(), workers=1)
+            steps.label(run, str(store), Quiet())
+    steps.label(run, str(store), Quiet(), workers=1)
     assert content(store) == content(home / "labeled")
 
 

@@ -106,7 +106,7 @@ def test_a_damaged_copy_is_fetched_again_and_a_damaged_shard_is_named(
     (copy,) = (tmp_path / "cache/shards").iterdir()
     copy.chmod(0o644)
     os.truncate(copy, 100)
-    cache._proved.cache_clear()  # as in another process
+    cache._verified.cache_clear()  # as in another process
     assert Store.open(URL).pieces(0).to_lists() == expected
     path = "/bucket/store/shard-00001.arrow"
     bucket.pipe_file(path, bucket.cat_file(path)[:-1] + b"?")

@@ -20,13 +20,12 @@ from mein.model.loading import load_variant, read_config
 from mein.report.card import card
 from mein.report.record import read_finished
 from mein.run import algorithm as running
-from mein.run import steps
-from mein.run import teacher as tutor
+from mein.run import steps, teacher
 from mein.run.evaluate import train_and_judge
 from mein.run.prepare import read_labeled
-from mein.run.teacher import TUTOR, Tutor, load_tutor
+from mein.run.teacher import TEACHER, Teacher, load_teacher
 from mein.runtime.files import sha256_of
-from mein.runtime.progress import Silence
+from mein.runtime.progress import Quiet
 from mein.runtime.run_folder import RunFolder
 from mein.store.manifest import EXPERT_COLUMN
 from mein.store.store import Store
@@ -40,13 +39,13 @@ CPU = torch.device("cpu")
 TUTORED: dict[str, Any] = {"mixture__has_lexicon": True, "imitator_training__learns_lexicon": True}
 
 
-class Heard(Silence):
+class Heard(Quiet):
     """Keeps the lines that are said."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
 
-    def say(self, line: str) -> None:
+    def log(self, line: str) -> None:
         self.lines.append(line)
 
 
@@ -68,9 +67,9 @@ def test_a_tutor_mixes_expert_and_lexicon_by_hand() -> None:
     """z = (2, 0), the lexicon adds (0, 4), tau is 2: softmax of (1, 2)."""
     z, pieces = np.array([[2.0, 0.0]], np.float32), ragged([[1]])
     expert = torch.nn.Identity()
-    alone = Tutor(expert)  # type: ignore[arg-type]
+    alone = Teacher(expert)  # type: ignore[arg-type]
     np.testing.assert_allclose(alone.probs(z, pieces), [[0.880797, 0.119203]], atol=1e-6)
-    both = Tutor(expert, lambda pieces: np.array([[0.0, 4.0]]), 2.0)  # type: ignore[arg-type]
+    both = Teacher(expert, lambda pieces: np.array([[0.0, 4.0]]), 2.0)  # type: ignore[arg-type]
     found = both.probs(z, pieces)
     np.testing.assert_allclose(found, [[0.268941, 0.731059]], atol=1e-6)
     assert found.dtype == np.float32
@@ -80,7 +79,7 @@ def test_imitators_learn_what_closed_gates_would_say_before_their_tuning(tutored
     """The gate is fitted on dev, by the lexicon of train, and all text has its word by it."""
     folder = RunFolder(tutored)
     expert = load_variant(folder, read_config(folder), "expert", CPU).expert
-    lexicon, facts = load_lexicon(folder / LEXICON_OF_TRAIN), folder.read_json(TUTOR)
+    lexicon, facts = load_lexicon(folder / LEXICON_OF_TRAIN), folder.read_json(TEACHER)
     dev = Store.open(folder / "encoded/dev")
     ids = read_labeled(tiny.config(**TUTORED), tiny.corpus()).dev_ids
     z, words = expert_logits(expert, dev.words()), lexicon.log_probs(dev.pieces())
@@ -98,11 +97,11 @@ def test_imitators_have_not_heard_of_the_labels_of_dev(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """But for the gate and tau: with other labels on dev they are told the same by the same ones."""
-    monkeypatch.setattr(tutor, "open_gates", lambda z, alpha, labels, weights: (np.array([3.0]), 2.0))
+    monkeypatch.setattr(teacher, "open_gates", lambda z, alpha, labels, weights: (np.array([3.0]), 2.0))
     for name, flips in {"true": False, "flipped": True}.items():
         folder = RunFolder(tmp_path / name)
         with folder.held():
-            run = running.prepared_run(tiny.config(**TUTORED), tiny.corpus(), folder, Silence())
+            run = running.prepared_run(tiny.config(**TUTORED), tiny.corpus(), folder, Quiet())
             expert = running.learned_expert(run)
             if flips:
                 run.labeled.dev_ids[:] = 1 - run.labeled.dev_ids
@@ -126,7 +125,7 @@ def test_without_a_lexicon_that_speaks_or_teaches_it_is_the_expert(
 ) -> None:
     tiny.run(tmp_path / "run", **TUTORED | settings)
     folder = RunFolder(tmp_path / "run")
-    assert not (folder / TUTOR).exists()
+    assert not (folder / TEACHER).exists()
     expert = load_variant(folder, read_config(folder), "expert", CPU).expert
     z = expert_logits(expert, Store.open(folder / "encoded/unlabeled").words())
     np.testing.assert_allclose(said(folder / "encoded/unlabeled"), softmax(z, axis=1), atol=1e-6)
@@ -145,7 +144,7 @@ def test_the_terminal_says_who_teaches(tmp_path: Path) -> None:
 
 def test_a_run_that_stopped_after_its_tutor_ends_with_the_same_bytes(tutored: Path, tmp_path: Path) -> None:
     """Also where only the tutor was lost: it is fitted again, to the bit."""
-    for lost in ((), (TUTOR,), (TUTOR, LEXICON_OF_TRAIN)):
+    for lost in ((), (TEACHER,), (TEACHER, LEXICON_OF_TRAIN)):
         path = tmp_path / f"run {len(lost)}"
         shutil.copytree(tutored, path)
         for name in ("done", "imitators.safetensors", "mixture.safetensors", "closed.safetensors", *lost):
@@ -167,8 +166,8 @@ def test_mein_label_asks_the_same_tutor(tutored: Path, tmp_path: Path) -> None:
     assert content(at["one"]) == content(at["two"])
     store, folder = Store.open(at["one"]), RunFolder(tutored)
     assert store.shard_count > 2
-    assert store.labeled_by == {sha256_of(tutored / TUTOR)}
-    of_run = load_tutor(folder, read_config(folder), CPU)
+    assert store.labeled_by == {sha256_of(tutored / TEACHER)}
+    of_run = load_teacher(folder, read_config(folder), CPU)
     z = expert_logits(of_run.expert, store.words())
     np.testing.assert_allclose(said(at["one"]), of_run.probs(z, store.pieces()), atol=1e-6)
     tiny.run(tmp_path / "other", **TUTORED | {"imitator_training__learns_lexicon": False})
@@ -186,33 +185,33 @@ def test_a_run_on_a_store_goes_by_the_tutor_of_the_run_that_it_is_like(tutored: 
     words = ("--labeled", files["train"], "--test", files["test"], "--out", tmp_path / "out")
     answer = mein("imitate", tutored / "encoded/unlabeled", "--like", tutored, *words)
     assert answer.code == 0, answer
-    assert (tmp_path / "out" / TUTOR).samefile(tutored / TUTOR)
+    assert (tmp_path / "out" / TEACHER).samefile(tutored / TEACHER)
     np.testing.assert_array_equal(said(tmp_path / "out/encoded/train"), said(tutored / "encoded/train"))
 
 
 def test_a_tutor_that_is_lost_is_named(tutored: Path, tmp_path: Path) -> None:
     shutil.copytree(tutored, tmp_path / "run")
-    (tmp_path / "run" / TUTOR).unlink()
+    (tmp_path / "run" / TEACHER).unlink()
     run = steps.FinishedRun.open(tmp_path / "run")
     store = tmp_path / "store"
     shutil.copytree(tutored / "encoded/unlabeled", store)
     for file in [*store.glob("*.expert.parquet"), store / "labels.json"]:
         file.unlink()
     with pytest.raises(RunError, match=r"run is not a run of mein: tutor\.json is missing; give the folder"):
-        steps.label(run, str(store), Silence(), workers=1)
+        steps.label(run, str(store), Quiet(), workers=1)
 
 
 def test_a_damaged_tutor_is_refused(tutored: Path, tmp_path: Path) -> None:
     shutil.copytree(tutored, tmp_path / "run")
-    facts = json.loads((tutored / TUTOR).read_text(encoding="utf-8"))
+    facts = json.loads((tutored / TEACHER).read_text(encoding="utf-8"))
     del facts["gate"]
-    (tmp_path / "run" / TUTOR).write_text(json.dumps(facts), encoding="utf-8")
+    (tmp_path / "run" / TEACHER).write_text(json.dumps(facts), encoding="utf-8")
     with pytest.raises(RunError, match=r"tutor\.json is damaged or was changed by another program"):
-        load_tutor(RunFolder(tmp_path / "run"), read_config(RunFolder(tutored)), CPU)
-    shutil.copy(tutored / TUTOR, tmp_path / "run" / TUTOR)
+        load_teacher(RunFolder(tmp_path / "run"), read_config(RunFolder(tutored)), CPU)
+    shutil.copy(tutored / TEACHER, tmp_path / "run" / TEACHER)
     shutil.copy(tutored / LEXICON, tmp_path / "run" / LEXICON_OF_TRAIN)
     with pytest.raises(RunError, match=r"lexicon-of-train\.safetensors is damaged or was changed"):
-        load_tutor(RunFolder(tmp_path / "run"), read_config(RunFolder(tutored)), CPU)
+        load_teacher(RunFolder(tmp_path / "run"), read_config(RunFolder(tutored)), CPU)
 
 
 def test_a_store_that_another_labeled_is_told_of(tutored: Path, tmp_path: Path) -> None:
@@ -222,17 +221,17 @@ def test_a_store_that_another_labeled_is_told_of(tutored: Path, tmp_path: Path) 
     answer = mein("imitate", tutored / "encoded/unlabeled", "--like", tutored, *words)
     assert answer.code == 0, answer
     assert "the imitators learn what another teacher says" in answer.out + answer.err
-    assert not (tmp_path / "out" / TUTOR).exists()
+    assert not (tmp_path / "out" / TEACHER).exists()
 
 
 def test_somebody_else_s_word_is_taught_as_it_is() -> None:
     config = tiny.config(**TUTORED)
-    assert tutor.hears_lexicon(config)
-    assert not tutor.hears_lexicon(tiny.config(**TUTORED | {"expert__kind": "teacher"}))
+    assert teacher.teaches_with_lexicon(config)
+    assert not teacher.teaches_with_lexicon(tiny.config(**TUTORED | {"expert__kind": "given"}))
 
 
 def test_an_lstm_of_few_labels_has_such_a_tutor_and_no_row_of_the_paper() -> None:
-    taught = {name for name in PRESETS if tutor.hears_lexicon(load_config(name))}
+    taught = {name for name in PRESETS if teacher.teaches_with_lexicon(load_config(name))}
     assert taught == {"small"}  # with a transformer it gained nothing (docs/log.md)
     assert MAIN_RUN["imitator_training.learns_lexicon"] is False
 
@@ -245,12 +244,12 @@ def test_documents_of_dev_count_as_they_weigh(tmp_path: Path) -> None:
     weights = np.random.default_rng(0).choice([0.01, 1.0], size=80).astype(np.float32)
     corpus, folder = tiny.corpus(sample_weight=weights), RunFolder(tmp_path / "run")
     with folder.held():
-        run = running.prepared_run(tiny.config(**TUTORED), corpus, folder, Silence())
+        run = running.prepared_run(tiny.config(**TUTORED), corpus, folder, Quiet())
         expert = running.learned_expert(run)
-        tutor.learned_tutor(run, expert)
+        teacher.learned_teacher(run, expert)
     assert len(np.unique(run.labeled.dev_weights)) == 2
     words = load_lexicon(folder / LEXICON_OF_TRAIN).log_probs(run.store("dev").pieces())
-    given = (run.dev_word(expert), words[None], run.labeled.dev_ids)
+    given = (run.dev_logits(expert), words[None], run.labeled.dev_ids)
     (weighed, _), (alike, _) = open_gates(*given, run.labeled.dev_weights), open_gates(*given)
-    assert folder.read_json(TUTOR)["gate"] == pytest.approx(weighed[0])
+    assert folder.read_json(TEACHER)["gate"] == pytest.approx(weighed[0])
     assert weighed[0] != pytest.approx(alike[0], rel=0.01)

@@ -18,7 +18,7 @@ from mein.data.python import as_weights, corpus_of_lists
 from mein.errors import InputError
 from mein.evaluation.metrics import fit_temperature
 from mein.mixture.gates import fit_gates, held_back, is_worse
-from mein.run.prepare import LabeledTexts, read_labeled
+from mein.run.prepare import Split, read_labeled
 from mein.training.scores import supervised_scores
 from mein.training.stages import standard_error
 from tests.support import tiny
@@ -103,8 +103,8 @@ def test_weights_have_the_mean_1_on_train_whatever_their_scale() -> None:
         by_text = dict(zip(tiny.TEXTS.labeled_texts, weights, strict=True))
         sample = np.array([by_text[text] for text in labeled.dev_texts])
         assert_allclose(labeled.dev_weights / labeled.dev_weights[0], sample / sample[0], rtol=1e-5)
-        ids, lessons = labeled.lessons("dev")
-        assert_allclose(lessons, labeled.dev_weights * labeled.class_weights[ids], rtol=1e-6)
+        ids, examples = labeled.examples("dev")
+        assert_allclose(examples, labeled.dev_weights * labeled.class_weights[ids], rtol=1e-6)
     assert_allclose(found[0].train_weights, found[1].train_weights, rtol=1e-5)
     assert_allclose(found[0].dev_weights, found[1].dev_weights, rtol=1e-5)
 
@@ -115,7 +115,7 @@ def test_a_dev_document_weighs_for_a_lexicon_what_its_class_weighs_in_train() ->
     labeled = read_labeled(tiny.config(class_weight="balanced"), documents)
     for y in (0, 1):
         in_train = labeled.train_weights[labeled.train_ids == y]
-        in_dev = labeled.lessons("dev")[1][labeled.dev_ids == y]
+        in_dev = labeled.examples("dev")[1][labeled.dev_ids == y]
         assert len({*in_train.tolist(), *in_dev.tolist()}) == 1
     assert_array_equal(labeled.dev_weights, 1.0)  # for choosing, classes are as frequent as they are
 
@@ -127,7 +127,7 @@ def test_class_weights_by_name_are_those_of_balanced_where_they_are_the_same_num
     labels = ["positive"] * 60 + ["negative"] * 20
     sample = np.random.default_rng(1).uniform(0.5, 2.0, 80) if has_sample_weights else None
 
-    def read(named: Mapping[Any, float] | None, kind: str | None) -> LabeledTexts:
+    def read(named: Mapping[Any, float] | None, kind: str | None) -> Split:
         given = as_weights(sample, named, labels)
         columns = ColumnsConfig()
         documents = corpus_of_lists(tiny.TEXTS.labeled_texts, labels, given, None, columns, Path("unused"))

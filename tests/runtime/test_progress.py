@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from mein.run.evaluate import train_and_judge
-from mein.runtime.progress import Pace, Silence, Terminal, as_clock
+from mein.runtime.progress import Pace, Quiet, Terminal, as_clock
 from tests.support import tiny
 from tests.support.recording import Recording
 
@@ -74,13 +74,13 @@ def test_a_terminal_shows_a_bar_that_fits_and_goes_away(clock: Clock) -> None:
 
 def test_a_line_is_said_as_it_is() -> None:
     file = io.StringIO()
-    Terminal(Console(file=file, width=20)).say("windows [1, 2] of a path/that/is/long.csv :smile:")
+    Terminal(Console(file=file, width=20)).log("windows [1, 2] of a path/that/is/long.csv :smile:")
     assert file.getvalue() == "windows [1, 2] of a path/that/is/long.csv :smile:\n"
 
 
 def test_silence_is_silent(capsys: pytest.CaptureFixture[str]) -> None:
-    silence = Silence()
-    silence.say("something")
+    silence = Quiet()
+    silence.log("something")
     with silence.task("work", 10) as task:
         task.advance(5, "note")
     assert capsys.readouterr() == ("", "")

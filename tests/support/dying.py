@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from mein.runtime.progress import Silence
+from mein.runtime.progress import Quiet
 from tests.support import tiny
 
 ALWAYS, NEVER = 0, 1e9  # seconds between checkpoints: one at every step, or only where an epoch ends
@@ -16,13 +16,13 @@ class Death(BaseException):
 
 
 @dataclass
-class Dying(Silence):
+class Dying(Quiet):
     """Dies at the n-th step of a task, before that step's checkpoint, or where a line is told."""
 
     task_name: str
     at: int
 
-    def say(self, line: str) -> None:
+    def log(self, line: str) -> None:
         if line.strip().startswith(self.task_name):
             raise Death
 

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from mein.data.corpus import Corpus, source_of_lists
 from mein.evaluation.comparison import CLOSED_GATES, EXPERT, MIXTURE, TFIDF, compare, headline
-from mein.explain.highlights import write_judged
+from mein.explain.highlights import write_highlights
 from mein.model.loading import read_config
 from mein.run.evaluate import as_plain
 from mein.runtime.run_folder import RunFolder
@@ -43,7 +43,7 @@ def judge_as(path: Path, ids: np.ndarray, systems: dict[str, np.ndarray], texts:
         for name, p in systems.items()
     }
     pq.write_table(pa.table(columns), path / "predictions.parquet")
-    write_judged(folder, read_config(folder), texts, ids, systems)
+    write_highlights(folder, read_config(folder), texts, ids, systems)
 
 
 def verdict_like(ids: np.ndarray, classes: int, wrong: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

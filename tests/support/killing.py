@@ -80,7 +80,7 @@ class Doomed:
         if self.path in file.parents and is_written:
             self.moment(f"{event} {file.name}", file)
 
-    def say(self, line: str) -> None:
+    def log(self, line: str) -> None:
         self.moment("say")
 
     def advance(self, documents: int, note: str = "") -> None:

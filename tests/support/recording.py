@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from mein.runtime.progress import Silence, Task
+from mein.runtime.progress import Quiet, Task
 
 
-class Recording(Silence):
+class Recording(Quiet):
     """Keeps how many documents each step of a task was, by the task's name."""
 
     def __init__(self) -> None:

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from mein.errors import RunError
-from mein.runtime.progress import Silence
+from mein.runtime.progress import Quiet
 from mein.runtime.run_folder import RunFolder
-from mein.training.loop import OptimizationConfig, Outcome, Runtime, Stage, Standing, learning_rate, train
+from mein.training.loop import OptimizationConfig, Outcome, Runtime, Stage, StageState, learning_rate, train
 
 X = [[1.0, 2.0], [0.5, -1.0], [-2.0, 0.3], [0.1, 0.7], [1.5, 1.1]]
 Y = [3.0, -1.0, 0.5, 2.0, -0.7]
@@ -21,17 +21,17 @@ BATCHES = [[0, 1], [2, 3], [4]]
 
 
 def runtime_in(path: Path, checkpoint_seconds: float = 1e9) -> Runtime:
-    return Runtime(RunFolder(path), Silence(), checkpoint_seconds)
+    return Runtime(RunFolder(path), Quiet(), checkpoint_seconds)
 
 
-class Listening(Silence):
+class Listening(Quiet):
     """Keeps what is said."""
 
     def __init__(self) -> None:
-        self.said: list[str] = []
+        self.mixture_log_probs: list[str] = []
 
-    def say(self, line: str) -> None:
-        self.said.append(line)
+    def log(self, line: str) -> None:
+        self.mixture_log_probs.append(line)
 
 
 def as_it_is(rows: np.ndarray) -> np.ndarray:
@@ -86,22 +86,22 @@ def test_adam_with_decay_and_clipping_equals_the_hand_written_one(tmp_path: Path
 
 def test_the_learning_rate_decays_with_every_step() -> None:
     config = OptimizationConfig(learning_rate=0.5, decay=0.9)
-    rates = [learning_rate(config, Standing(step=step), 10) for step in range(3)]
+    rates = [learning_rate(config, StageState(step=step), 10) for step in range(3)]
     assert rates == pytest.approx([0.5, 0.45, 0.405])
 
 
 def test_the_learning_rate_rises_over_the_first_steps() -> None:
     config = OptimizationConfig(learning_rate=0.8, decay=1.0, warm_up_steps=3)
-    rates = [learning_rate(config, Standing(step=step), 10) for step in range(6)]
+    rates = [learning_rate(config, StageState(step=step), 10) for step in range(6)]
     assert rates == pytest.approx([0.2, 0.4, 0.6, 0.8, 0.8, 0.8])
 
 
 def test_the_learning_rate_falls_to_zero_at_the_end_of_the_last_epoch() -> None:
     config = OptimizationConfig(learning_rate=1.0, decay=1.0, falls_to_zero=True, epochs=4)
     places = [(0, 0), (0, 5), (1, 0), (3, 0), (3, 9)]
-    rates = [learning_rate(config, Standing(epoch=e, documents=d), 10) for e, d in places]
+    rates = [learning_rate(config, StageState(epoch=e, documents=d), 10) for e, d in places]
     assert rates == pytest.approx([1.0, 0.875, 0.75, 0.25, 0.025])
-    assert learning_rate(config, Standing(epoch=4), 10) == 0.0
+    assert learning_rate(config, StageState(epoch=4), 10) == 0.0
 
 
 def scripted(
@@ -238,7 +238,7 @@ def overflowing(
     stage = Stage("toy", {"w": w}, 5, batches, as_it_is, loss, lambda: {"score": w.sum().item()})
     config = OptimizationConfig(epochs=2, learning_rate=1.0, decay=1.0, clip=clip)
     train(stage, config, Runtime(RunFolder(path), listening, 1e9))
-    return [*seen, w.tolist()], [line for line in listening.said if "finite" in line]
+    return [*seen, w.tolist()], [line for line in listening.mixture_log_probs if "finite" in line]
 
 
 def test_a_step_without_a_finite_gradient_is_left_out_and_told(tmp_path: Path) -> None:
@@ -347,7 +347,12 @@ def test_the_last_epoch_is_taken_where_a_stage_says_so(tmp_path: Path, takes_las
     outcome = train(stage, OptimizationConfig(epochs=3, patience=None), runtime)
     assert outcome.epoch == epoch
     assert (w.item() > 0) == takes_last
-    assert [line.endswith(" *") for line in listening.said] == [not takes_last, False, False, False]
+    assert [line.endswith(" *") for line in listening.mixture_log_probs] == [
+        not takes_last,
+        False,
+        False,
+        False,
+    ]
 
 
 @pytest.fixture(autouse=True)

@@ -15,9 +15,9 @@ from mein.experts.base import Expert
 from mein.experts.config import ExpertConfig
 from mein.experts.lstm import LSTMExpert
 from mein.experts.perturb import PerturbationConfig
-from mein.experts.transformer import TeacherExpert
+from mein.experts.transformer import GivenExpert
 from mein.mixture.mixture import Gates, MixtureConfig
-from mein.runtime.progress import Silence
+from mein.runtime.progress import Quiet
 from mein.runtime.run_folder import RunFolder
 from mein.runtime.seeds import derive_seed
 from mein.store.store import Store
@@ -31,7 +31,7 @@ from mein.training.objectives import (
     UnlabeledBatches,
     neighbors_of_epochs,
     objective_loss,
-    push_norm,
+    perturbation_norm,
     room_for_neighbors,
 )
 
@@ -148,8 +148,8 @@ class Plainly:
             if epsilon is not None:
                 (g,) = torch.autograd.grad(nll, e, retain_graph=True)
                 r = of_norm(g, epsilon)
-                pushed = -torch.log_softmax(self.logits(e + r, alpha[:, row]), 0)[LABELS[row]]
-                total = total + WEIGHTS[row] / len(WEIGHTS) * pushed
+                perturbed = -torch.log_softmax(self.logits(e + r, alpha[:, row]), 0)[LABELS[row]]
+                total = total + WEIGHTS[row] / len(WEIGHTS) * perturbed
         return total
 
     def virtual(self, neighbors: Tensor | None, p_is_constant: bool = True) -> Tensor:
@@ -269,7 +269,7 @@ def test_the_norm_of_a_push_does_not_count_padding() -> None:
         expert.embedding.weight[0] = 100.0
     words = ragged([[2, 3, 1], [4, 5, 6, 7, 8, 1]])
     norms = [expert.embedding.weight[row].square().sum().sqrt().item() for row in words.to_lists()]
-    assert push_norm(expert, words, "adv", PerturbationConfig()) == pytest.approx(sum(norms) / 2 / 50)
+    assert perturbation_norm(expert, words, "adv", PerturbationConfig()) == pytest.approx(sum(norms) / 2 / 50)
 
 
 def test_the_norm_of_adv_warms_up_to_exactly_epsilon() -> None:
@@ -361,20 +361,20 @@ def test_clean_and_perturbed_documents_are_dropped_out_alike_also_inside_the_exp
 
 def test_a_teacher_learns_its_temperature_by_hand() -> None:
     """dL/dlog tau = -sum_y (p_y - [y is right]) z_y, with z = log p / tau."""
-    teacher = TeacherExpert(2)
+    soft_labels = GivenExpert(2)
     with torch.no_grad():
-        teacher.log_tau.fill_(math.log(2.0))
+        soft_labels.log_tau.fill_(math.log(2.0))
     said = [[0.9, 0.1], [0.3, 0.7]]
     batch = WordBatch(torch.tensor(said).log(), torch.tensor([2, 2]))
     labeled = Labeled(batch, torch.zeros(0, 2, 2), torch.tensor([1, 1]), torch.tensor([1.0, 3.0]))
-    objective_loss(teacher, torch.zeros(0), labeled, Objective(), Randomness(0, "s", 0)).backward()  # type: ignore[no-untyped-call]
+    objective_loss(soft_labels, torch.zeros(0), labeled, Objective(), Randomness(0, "s", 0)).backward()  # type: ignore[no-untyped-call]
     expected = 0.0
     for weight, probs in zip((0.5, 1.5), said, strict=True):
         z = [math.log(p) / 2 for p in probs]
         q = [math.exp(x) / sum(map(math.exp, z)) for x in z]
         expected -= weight * (q[0] * z[0] + (q[1] - 1.0) * z[1])
-    assert teacher.log_tau.grad is not None
-    assert teacher.log_tau.grad.item() == pytest.approx(expected, rel=1e-5)
+    assert soft_labels.log_tau.grad is not None
+    assert soft_labels.log_tau.grad.item() == pytest.approx(expected, rel=1e-5)
 
 
 def test_neighbors_are_found_anew_each_epoch_among_the_words_of_the_labeled_text() -> None:
@@ -435,7 +435,7 @@ def test_a_killed_ivat_goes_on_with_the_neighbors_of_its_epoch(tmp_path: Path, k
         )
         config = OptimizationConfig(epochs=2, learning_rate=0.4)
         try:
-            train(stage, config, Runtime(RunFolder(path), Silence(), 0.0))
+            train(stage, config, Runtime(RunFolder(path), Quiet(), 0.0))
         except KeyboardInterrupt:
             return [], used
         return [p.detach() for p in expert.parameters()], used

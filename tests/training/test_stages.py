@@ -19,7 +19,7 @@ from mein.model.artefacts import load_encoder
 from mein.run.algorithm import CONTROLS, learned_expert, learned_imitators, tune_mixture_and_controls
 from mein.run.prepare import prepare, read_labeled
 from mein.run.state import Run
-from mein.runtime.progress import Silence
+from mein.runtime.progress import Quiet
 from mein.runtime.run_folder import RunFolder
 from mein.runtime.tensors import load_tensors
 from mein.store.manifest import EXPERT_COLUMN
@@ -46,9 +46,9 @@ def begin(path: Path, **overrides: Any) -> Run:
     config, corpus, folder = tiny.config(**overrides), tiny.corpus(), RunFolder(path)
     with folder.held():
         labeled = read_labeled(config, corpus)
-        counts = prepare(config, corpus, labeled, folder, Silence())
+        counts = prepare(config, corpus, labeled, folder, Quiet())
     encoder = load_encoder(config, folder)
-    return Run(config, corpus, labeled, counts, encoder, Runtime(folder, Silence(), 1e9), CPU)
+    return Run(config, corpus, labeled, counts, encoder, Runtime(folder, Quiet(), 1e9), CPU)
 
 
 def weights(network: nn.Module) -> dict[str, Tensor]:
@@ -163,7 +163,7 @@ def test_stage_1_moves_every_parameter_of_the_expert(tmp_path: Path) -> None:
     part = replace(part, alpha=part.alpha[:0])
     before = weights(expert)
     outcome = train_expert(
-        expert, part, part, CONFIG, Objective(), Runtime(RunFolder(tmp_path), Silence(), 1e9), seed=0
+        expert, part, part, CONFIG, Objective(), Runtime(RunFolder(tmp_path), Quiet(), 1e9), seed=0
     )
     assert outcome.epoch > 0
     assert moved(before, weights(expert)) == set(before)
@@ -174,7 +174,7 @@ def test_stage_3_moves_every_parameter_of_the_expert_and_the_gates(tmp_path: Pat
     part, expert = synthetic_part(), small_expert()
     gates = Gates(MixtureConfig.model_validate({"gates": kind}), 3)
     before, lam, alpha = weights(expert), gates.lam.detach().clone(), part.alpha.copy()
-    runtime = Runtime(RunFolder(tmp_path), Silence(), 1e9)
+    runtime = Runtime(RunFolder(tmp_path), Quiet(), 1e9)
     outcome = fine_tune("mixture", expert, gates, part, part, CONFIG, Objective(), runtime, seed=0)
     assert outcome.epoch > 0
     assert moved(before, weights(expert)) == set(before)
@@ -188,7 +188,7 @@ def test_test_labels_are_read_at_the_very_end_only(tmp_path: Path) -> None:
     tiny.run(tmp_path / "true")
     tiny.run(tmp_path / "poisoned", tiny.corpus(test_labels=[flip[y] for y in tiny.TEXTS.test_labels]))
     true, poisoned_files = (tiny.artefacts(tmp_path / name) for name in ("true", "poisoned"))
-    for name in ("predictions.parquet", "judged.json"):
+    for name in ("predictions.parquet", "highlights.json"):
         assert true.pop(name) != poisoned_files.pop(name)
     assert true == poisoned_files
 
