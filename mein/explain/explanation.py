@@ -80,7 +80,7 @@ class Explanation:
     - the expert's part is its own z, and an imitator's its own alpha times its gate, both between the two
       labels and over the temperature; a lexicon's is its log p times its gate, 0 where there is none;
     - an imitator's part is the sum of its fragments' contributions; alpha is the logarithm of a mean over
-      fragments, so a sum over them needs a rule, and `mein.explain.shares` states it (the logarithmic mean);
+      fragments, so a sum over them needs a rule, and `mein.explain.attribution` states it (the logarithmic mean);
     - a piece's contribution is by how much the imitators' part falls when that piece is blanked: what it
       does through all fragments that hold it, of all windows, whatever the signs of their gates. What no
       single piece is needed for is shared by all of them alike, so the pieces of a text add up to what

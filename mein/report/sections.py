@@ -68,8 +68,8 @@ def hero(run: Finished) -> dict[str, Any]:
     return {
         "css": css,
         "title": title,
-        "is_student": run.is_self_training,
-        "knows_labels_alone": run.knows_labels_only,
+        "is_self_training": run.is_self_training,
+        "knows_labels_only": run.knows_labels_only,
         "reads_raw_text": run.reads_raw_text,
         "lead": _lead(run),
         "people": _people(run),

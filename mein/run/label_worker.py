@@ -1,4 +1,4 @@
-"""One process that labels shards: `python -m mein.label_worker RUN STORE BY`, started by label.py.
+"""One process that labels shards: `python -m mein.run.label_worker RUN STORE BY`, started by teacher.py.
 
 A job is a line with the number of a shard; a line of JSON is the answer.
 """

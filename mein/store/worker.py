@@ -1,4 +1,4 @@
-"""One process that encodes shards: `python -m mein.text.worker FOLDER PLACE`, started by workers.py.
+"""One process that encodes shards: `python -m mein.store.worker FOLDER PLACE`, started by writing.py.
 
 A job arrives as a line of JSON (the file, the encoder, the bytes of the two parts that follow), the
 length of each text in characters, and the texts end to end in UTF-8; a line of JSON is the answer.

@@ -61,7 +61,7 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> list[LabeledPart]:
         return plain(expert, train_part, *others)
 
     monkeypatch.setattr(training, "train_expert", watched)
-    monkeypatch.setattr(student, "LESSON_DOCUMENTS", 50)  # three files of lessons
+    monkeypatch.setattr(student, "PART_DOCUMENTS", 50)  # three files of lessons
     return parts
 
 
@@ -143,7 +143,7 @@ def test_perturbed_experts_are_taught_too(teacher: Path, tmp_path: Path, trainin
 def test_what_was_heard_before_a_kill_is_not_asked_again(
     teacher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(student, "LESSON_DOCUMENTS", 50)
+    monkeypatch.setattr(student, "PART_DOCUMENTS", 50)
     tiny.run(tmp_path / "whole", expert__from_run=str(teacher))
     asked: list[int] = []
     plain = student._said
@@ -171,7 +171,7 @@ def test_raw_text_that_has_changed_is_refused(
     with pytest.raises(ZeroDivisionError):
         tiny.run(tmp_path / "run", expert__from_run=str(teacher))
     monkeypatch.undo()
-    monkeypatch.setattr(student, "LESSON_DOCUMENTS", 50)
+    monkeypatch.setattr(student, "PART_DOCUMENTS", 50)
     less = replace(tiny.corpus(), unlabeled=source_of_lists(RAW[1:]))
     with pytest.raises(InputError, match=r"has 119 documents where 120 were encoded: restore it"):
         tiny.run(tmp_path / "run", less, expert__from_run=str(teacher), resume=True)

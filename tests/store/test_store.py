@@ -193,7 +193,7 @@ KILLED = """
 import sys, time
 from pathlib import Path
 from tests.store.test_store import ENCODER, TEXTS
-from mein.text.writing import write_store
+from mein.store.writing import write_store
 
 def chunks():
     for text in TEXTS:
@@ -222,7 +222,7 @@ def start_writer(path: Path, processes: int) -> "subprocess.Popen[bytes]":
 def read_lines(process: "subprocess.Popen[bytes]", lines: int) -> None:
     assert process.stdout is not None
     for _ in range(lines):
-        process.stdout.readline()
+        assert process.stdout.readline(), "the process has ended"
 
 
 @pytest.mark.parametrize("processes", [1, 2])
