@@ -13,7 +13,7 @@ import sentencepiece
 from benchmarks.measure import hardware
 from mein.errors import InputError
 from mein.store.writing import write_store
-from mein.text.encoder import learn_vocabularies
+from mein.text.indexer import learn_vocabularies
 from mein.text.pieces import PiecesConfig
 from mein.text.words import WordsConfig
 
@@ -29,14 +29,14 @@ def bench_encode(texts: Sequence[str], workers: int, repeats: int = 5) -> dict[s
     if not texts:
         raise InputError("There is no text to measure; give a file with at least one document.")
     started = time.perf_counter()
-    encoder, documents = learn_vocabularies([texts], WordsConfig(), PiecesConfig())
+    indexer, documents = learn_vocabularies([texts], WordsConfig(), PiecesConfig())
     learning = time.perf_counter() - started
-    processor: Any = sentencepiece.SentencePieceProcessor(model_proto=encoder.pieces.model)
+    processor: Any = sentencepiece.SentencePieceProcessor(model_proto=indexer.pieces.model)
     shard_documents = -(-documents // (SHARDS_PER_WORKER * workers))
 
     def ours() -> None:
         with tempfile.TemporaryDirectory() as folder:
-            write_store(Path(folder), encoder, [texts], shard_documents=shard_documents, workers=workers)
+            write_store(Path(folder), indexer, [texts], shard_documents=shard_documents, workers=workers)
 
     def theirs() -> None:
         processor.encode(list(texts), num_threads=workers)

@@ -22,7 +22,7 @@ from benchmarks.networks import device_name, wait_for
 from mein.config import Config
 from mein.errors import RunError
 from mein.imitators.reference import Imitators, ImitatorsConfig, imitation_loss
-from mein.model.artefacts import load_encoder
+from mein.model.artefacts import load_indexer
 from mein.model.build import build_imitators
 from mein.model.loading import read_config, read_labels
 from mein.runtime.progress import Quiet
@@ -32,7 +32,7 @@ from mein.store.manifest import EXPERT_COLUMN
 from mein.store.store import Store
 from mein.store.writing import write_store
 from mein.text.batches import to_device
-from mein.text.encoder import learn_vocabularies
+from mein.text.indexer import learn_vocabularies
 from mein.text.pieces import PiecesConfig
 from mein.text.words import WordsConfig
 from mein.training.imitation_batches import MixedShards, fetched
@@ -168,7 +168,7 @@ def _open(folder: RunFolder, part: str) -> Store:
 
 def new_imitators(folder: RunFolder, config: Config, device: torch.device) -> Imitators:
     """Untrained ones for a run's vocabulary and classes, the same each time."""
-    classes, pieces = len(read_labels(folder)[0].classes), load_encoder(config, folder).pieces.size
+    classes, pieces = len(read_labels(folder)[0].classes), load_indexer(config, folder).pieces.size
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         return build_imitators(config, pieces, classes, is_taught=True).to(device)
@@ -193,10 +193,10 @@ def bench_imitation(document_counts: Sequence[int]) -> list[dict[str, Any]]:
 def write_generated(documents: str, folder: str) -> None:
     """Before what is measured: stores of generated text with a made-up word of the expert on each."""
     learned_from = generated(20_000)
-    encoder, _ = learn_vocabularies(learned_from, WordsConfig(), PiecesConfig(vocabulary_size=PIECES))
+    indexer, _ = learn_vocabularies(learned_from, WordsConfig(), PiecesConfig(vocabulary_size=PIECES))
     for part, count in (("unlabeled", int(documents)), ("held_out", HELD_OUT_DOCUMENTS)):
         path = Path(folder) / part
-        store = write_store(path, encoder, generated(count), shard_documents=SHARD_DOCUMENTS, workers=1)
+        store = write_store(path, indexer, generated(count), shard_documents=SHARD_DOCUMENTS, workers=1)
         for shard, length in enumerate(store.shard_lengths):
             p = numpy_generator(0, part, shard).random(length, dtype=np.float32)
             store.write_column(EXPERT_COLUMN, shard, np.stack([p, 1 - p], axis=1))

@@ -24,7 +24,7 @@ from mein.errors import InputError, MeinError
 from mein.runtime.processes import cores
 from mein.runtime.seeds import numpy_generator
 from mein.store.writing import write_store
-from mein.text.encoder import learn_vocabularies
+from mein.text.indexer import learn_vocabularies
 from mein.text.pieces import PiecesConfig
 from mein.text.words import WordsConfig
 
@@ -79,9 +79,9 @@ def bench_memory(document_counts: Sequence[int], workers: int = 2) -> dict[str, 
 
 def encode_generated(documents: int, workers: int, folder: Path) -> None:
     """What is measured: both passes over a generated corpus, as a stream."""
-    encoder, _ = learn_vocabularies(generated(documents), WordsConfig(), PiecesConfig())
+    indexer, _ = learn_vocabularies(generated(documents), WordsConfig(), PiecesConfig())
     chunks = generated(documents)
-    write_store(folder, encoder, chunks, shard_documents=SHARD_DOCUMENTS, workers=workers)
+    write_store(folder, indexer, chunks, shard_documents=SHARD_DOCUMENTS, workers=workers)
 
 
 def generated(documents: int) -> Iterator[list[str]]:

@@ -14,7 +14,7 @@ from benchmarks.measure import hardware
 from benchmarks.networks import device_name, wait_for
 from mein.config import Config
 from mein.data.corpus import Source
-from mein.model.artefacts import load_encoder
+from mein.model.artefacts import load_indexer
 from mein.model.loading import read_config, read_labels
 from mein.run.prepare import SHARD_CHARACTERS, SHARD_DOCUMENTS
 from mein.run.teacher import label_documents, load_teacher
@@ -23,7 +23,7 @@ from mein.runtime.progress import Reporter
 from mein.runtime.run_folder import RunFolder
 from mein.store.store import Store
 from mein.store.writing import write_store
-from mein.text.encoder import Encoder
+from mein.text.indexer import Indexer
 from mein.training.loop import Runtime
 from mein.training.stages import suited, train_imitators
 
@@ -35,13 +35,13 @@ def bench_pipeline(
     folder = RunFolder(run)
     config = read_config(folder)
     teacher, classes = load_teacher(folder, config, device), read_labels(folder)[0].classes
-    encoder = load_encoder(config, folder)
+    indexer = load_indexer(config, folder)
     training = config.imitator_training.model_copy(update={"epochs": epochs, "patience": None})
     seconds: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as name:
         runtime = Runtime(RunFolder(Path(name)), reporter, config.runtime.checkpoint_seconds)
         with _timed("encoding", seconds, device):
-            store = _encoded(Path(name) / "unlabeled", config, encoder, source)
+            store = _encoded(Path(name) / "unlabeled", config, indexer, source)
         with _timed("labeling", seconds, device):
             label_documents(teacher, [store], classes, "bench", reporter)
         imitators = new_imitators(folder, config, device)
@@ -78,10 +78,10 @@ def _timed(step: str, seconds: dict[str, float], device: torch.device) -> Iterat
     seconds[step] = time.perf_counter() - started
 
 
-def _encoded(path: Path, config: Config, encoder: Encoder, source: Source) -> Store:
+def _encoded(path: Path, config: Config, indexer: Indexer, source: Source) -> Store:
     return write_store(
         path,
-        encoder,
+        indexer,
         (chunk.texts for chunk in source()),
         shard_documents=SHARD_DOCUMENTS,
         shard_characters=SHARD_CHARACTERS,

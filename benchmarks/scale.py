@@ -48,7 +48,7 @@ from mein.runtime.seeds import numpy_generator
 from mein.store.manifest import EXPERT_COLUMN
 from mein.store.store import Store
 from mein.store.writing import write_store
-from mein.text.encoder import learn_vocabularies
+from mein.text.indexer import learn_vocabularies
 from mein.text.pieces import PiecesConfig
 from mein.text.words import WordsConfig
 from mein.training.imitation_batches import fetched
@@ -254,9 +254,9 @@ def bench_ranks(
 def _write_corpus(folder: Path, documents: int) -> None:
     """Two stores of the embedded corpus, one of them with a made-up word of the expert."""
     texts = demo_corpus(0, labeled=10, unlabeled=documents, test=10).unlabeled_texts
-    encoder, _ = learn_vocabularies([texts], WordsConfig(), PiecesConfig())
+    indexer, _ = learn_vocabularies([texts], WordsConfig(), PiecesConfig())
     for task, size in (("labeling", -(-documents // SHARDS)), ("imitators", documents)):
-        store = write_store(folder / task, encoder, [texts], shard_documents=size, workers=1)
+        store = write_store(folder / task, indexer, [texts], shard_documents=size, workers=1)
     for shard, length in enumerate(store.shard_lengths):
         p = numpy_generator(0, "made up", shard).random(length, dtype=np.float32)
         store.write_column(EXPERT_COLUMN, shard, np.stack([p, 1 - p], axis=1))

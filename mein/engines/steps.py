@@ -20,37 +20,37 @@ from mein.store.place import Place, place_of
 from mein.store.store import Store
 from mein.store.worker import Job, write_shard
 from mein.store.writing import kept
-from mein.text.encoder import Encoder
+from mein.text.indexer import Indexer
 
-HeldEncoder = tuple[Any, str]  # a reference to the encoder, and where the store is
+HeldIndexer = tuple[Any, str]  # a reference to the indexer, and where the store is
 
 
 def encode_on_ray(
-    workers: int | None, encoder: Encoder, place: Place, jobs: Iterator[Job]
+    workers: int | None, indexer: Indexer, place: Place, jobs: Iterator[Job]
 ) -> Iterator[Shard]:
     """Encode and write every job that is not there already, whole; yields each shard when it is."""
     import ray
 
     refuse_unshared(place.address)
-    held: HeldEncoder = ray.put(encoder), place.address
+    held: HeldIndexer = ray.put(indexer), place.address
     return work_on_ray(encode_shard, held, jobs, workers)
 
 
-def encode_shard(held: HeldEncoder, job: Job) -> Shard:
+def encode_shard(held: HeldIndexer, job: Job) -> Shard:
     """Write the shard of a job, or find it written."""
-    encoder, place, there = _fetched_encoder(held)
+    indexer, place, there = _fetched_encoder(held)
     shard = kept(place, job) if job.file in there else None
-    return write_shard(encoder, place, job) if shard is None else shard
+    return write_shard(indexer, place, job) if shard is None else shard
 
 
 @lru_cache(maxsize=1)
-def _fetched_encoder(held: HeldEncoder) -> tuple[Encoder, Place, set[str]]:
+def _fetched_encoder(held: HeldIndexer) -> tuple[Indexer, Place, set[str]]:
     """What a process fetches once: the vocabularies, the place, and what was there."""
     import ray
 
-    encoder, address = held
+    indexer, address = held
     place = place_of(address)
-    return ray.get(encoder), place, set(place.names())
+    return ray.get(indexer), place, set(place.names())
 
 
 HeldTeacher = tuple[Any, str, tuple[Label, ...], str]  # a reference to the tutor, the store, classes, author

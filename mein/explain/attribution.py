@@ -17,11 +17,11 @@ import torch
 from mein.config import Config
 from mein.imitators.reference import Imitators
 from mein.mixture.inference import Evidence, choose_device
-from mein.model.artefacts import load_encoder, restore
+from mein.model.artefacts import load_indexer, restore
 from mein.model.build import build_imitators
 from mein.runtime.run_folder import RunFolder
 from mein.runtime.tensors import load_facts
-from mein.text.encoder import Encoder
+from mein.text.indexer import Indexer
 from mein.text.ragged import Ragged
 
 
@@ -68,7 +68,7 @@ class Components:
     """The imitators of a run and what their word counts: g_i / T."""
 
     imitators: Imitators
-    encoder: Encoder
+    indexer: Indexer
     weights: np.ndarray
     classes: int
 
@@ -76,14 +76,14 @@ class Components:
 def load_components(folder: RunFolder, config: Config, classes: int) -> Components:
     """The imitators of a run that were taught, without its expert, which may be large."""
     device = choose_device(config.runtime.device)
-    encoder = load_encoder(config, folder)
+    indexer = load_indexer(config, folder)
     with torch.random.fork_rng(devices=[]):  # initial weights are drawn, and then replaced
-        imitators = build_imitators(config, encoder.pieces.size, classes, is_taught=True)
+        imitators = build_imitators(config, indexer.pieces.size, classes, is_taught=True)
     restore(folder, "imitators", imitators)
     facts = load_facts(folder / "mixture.safetensors")
     gates = np.array(facts["gates"])[: len(imitators.windows)]  # behind them a lexicon's, if there is one
     weights = gates / facts["temperature"]
-    return Components(imitators.to(device), encoder, weights, classes)
+    return Components(imitators.to(device), indexer, weights, classes)
 
 
 @torch.no_grad()

@@ -16,7 +16,7 @@ from mein.data.labels import Label, Labels, listed
 from mein.errors import InputError
 from mein.explain.attribution import Components, fragment_shares, piece_falls, strongest
 from mein.model.model import Model, mixed_logits
-from mein.text.encoder import Spelled, spelled_pieces
+from mein.text.indexer import Spelled, spelled_pieces
 from mein.text.ragged import Ragged
 
 
@@ -80,7 +80,7 @@ class Explanation:
     - the expert's part is its own z, and an imitator's its own alpha times its gate, both between the two
       labels and over the temperature; a lexicon's is its log p times its gate, 0 where there is none;
     - an imitator's part is the sum of its fragments' contributions; alpha is the logarithm of a mean over
-      fragments, so a sum over them needs a rule, and `mein.explain.attribution` states it (the logarithmic mean);
+      fragments, so a sum over them needs a rule: the logarithmic mean, see `mein.explain.attribution`;
     - a piece's contribution is by how much the imitators' part falls when that piece is blanked: what it
       does through all fragments that hold it, of all windows, whatever the signs of their gates. What no
       single piece is needed for is shared by all of them alike, so the pieces of a text add up to what
@@ -219,7 +219,7 @@ def _said(
     a, b = (probs[:, :, label] for label in pair)
     J = probs.shape[1]
     shares = fragment_shares(a, b, weights, parts) if J else np.zeros(probs.shape[:2])
-    pieces = list(islice(spelled_pieces(model.encoder, text), J))  # of a huge text, those that are read
+    pieces = list(islice(spelled_pieces(model.indexer, text), J))  # of a huge text, those that are read
     return _Said(model.imitators.windows, pieces, probs, shares, weights)
 
 
@@ -227,7 +227,7 @@ def blanking_shares(
     model: Model, pieces: Ragged, weights: np.ndarray, parts: np.ndarray, pair: tuple[int, int]
 ) -> np.ndarray:
     """What each piece does through each imitator (I, J), adding up to the parts (I,)."""
-    components = Components(model.imitators, model.encoder, weights, len(model.labels.classes))
+    components = Components(model.imitators, model.indexer, weights, len(model.labels.classes))
     falls = piece_falls(components, pieces, *pair)
     rest = (parts - falls.sum(axis=1)) / max(1, falls.shape[1])
     shares: np.ndarray = falls + rest[:, None]

@@ -15,7 +15,7 @@ from mein.explain.attribution import Components, load_components, piece_scores, 
 from mein.explain.page import excerpt
 from mein.mixture.inference import imitator_alpha
 from mein.runtime.run_folder import RunFolder
-from mein.text.encoder import spelled_pieces
+from mein.text.indexer import spelled_pieces
 from mein.text.ragged import Ragged
 
 SAMPLE_DOCUMENTS, SAMPLE_PIECES = 2_000, 200_000  # that fragments are looked for in
@@ -53,7 +53,7 @@ def write_highlights(
 def _sample(components: Components, texts: Sequence[str]) -> tuple[np.ndarray, Ragged]:
     """Rows of documents, spread evenly over all of them, up to a number of pieces; and their pieces."""
     rows = np.unique(np.linspace(0, len(texts) - 1, min(len(texts), SAMPLE_DOCUMENTS)).astype(np.int64))
-    pieces = components.encoder.pieces_of([texts[row] for row in rows])
+    pieces = components.indexer.pieces_of([texts[row] for row in rows])
     lengths = np.where(pieces.lengths <= SAMPLE_PIECES // 4, pieces.lengths, 0)  # no giant may fill it
     kept = np.flatnonzero((np.cumsum(lengths) <= SAMPLE_PIECES) & (lengths == pieces.lengths))
     return rows[kept], pieces.take(kept)
@@ -121,7 +121,7 @@ def _of_window(
         ranked = common[np.lexsort((common, -in_documents[common], -p[at[common], y]))]
         best = [
             {
-                "text": "".join(components.encoder.pieces.fragments(distinct[k].tolist())).strip(),
+                "text": "".join(components.indexer.pieces.fragments(distinct[k].tolist())).strip(),
                 "probability": round(float(p[at[k], y]), 4),
                 "documents": int(in_documents[k]),
                 "occurrences": int(times[k]),
@@ -183,13 +183,13 @@ def changed(
 def _read(components: Components, text: str, said: dict[str, int]) -> dict[str, Any]:
     """What the imitators made of a text, for the mixture's label and against the expert's."""
     a, b = said["mixture"], said["expert"]
-    pieces = components.encoder.pieces_of([text[:LONGEST_READ]])
-    alpha = imitator_alpha(components.imitators, components.encoder.pieces_of([text]), components.classes)[
+    pieces = components.indexer.pieces_of([text[:LONGEST_READ]])
+    alpha = imitator_alpha(components.imitators, components.indexer.pieces_of([text]), components.classes)[
         :, 0
     ]
     lead = components.weights @ (alpha[:, a].astype(np.float64) - alpha[:, b])
     scores = piece_scores(components, pieces, a, b).tolist()
-    places = spelled_pieces(components.encoder, text[:LONGEST_READ])
+    places = spelled_pieces(components.indexer, text[:LONGEST_READ])
     marks = [[start, stop, round(s, 4)] for (_, start, stop), s in zip(places, scores, strict=True)]
     shown, marks = excerpt(text, [mark for mark in marks if mark[0] < mark[1]])
     return {"imitators": round(float(lead), 4), "text": shown, "marks": marks}

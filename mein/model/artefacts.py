@@ -11,7 +11,7 @@ from mein.config import Config
 from mein.errors import RunError
 from mein.runtime.run_folder import RunFolder
 from mein.runtime.tensors import load_tensors
-from mein.text.encoder import Encoder, Reader
+from mein.text.indexer import Indexer, Reader
 from mein.text.pieces import Pieces
 from mein.text.words import Words
 
@@ -38,19 +38,19 @@ def restore(folder: RunFolder, name: str, network: torch.nn.Module) -> dict[str,
     return facts
 
 
-def load_encoder(config: Config, folder: RunFolder, reader: Reader | None = None) -> Encoder:
+def load_indexer(config: Config, folder: RunFolder, reader: Reader | None = None) -> Indexer:
     """The vocabularies of a run, once they have proved to be those that it was trained with."""
     words, pieces = Words.load(folder / "words.txt"), Pieces.load(folder / "pieces.model")
-    encoder = Encoder(config.words, words, pieces, reader)
+    indexer = Indexer(config.words, words, pieces, reader)
     verify(folder, "vocabularies.json", VOCABULARIES)
-    return encoder
+    return indexer
 
 
-def save_encoder(folder: RunFolder, encoder: Encoder, facts: dict[str, int]) -> None:
+def save_indexer(folder: RunFolder, indexer: Indexer, facts: dict[str, int]) -> None:
     """Leave words.txt and pieces.model in the folder, and then what is known of them."""
-    encoder.words.save(folder / "words.txt")
-    encoder.pieces.save(folder / "pieces.model")
-    sizes = {"words": encoder.words.size, "pieces": encoder.pieces.size}
+    indexer.words.save(folder / "words.txt")
+    indexer.pieces.save(folder / "pieces.model")
+    sizes = {"words": indexer.words.size, "pieces": indexer.pieces.size}
     folder.write_json("vocabularies.json", {**sizes, **facts, "sha256": _digests(folder, VOCABULARIES)})
 
 

@@ -21,7 +21,7 @@ from mein.hub import FrozenFeatures, HubTokenizer, fetch, load_transformer
 from mein.imitators.reference import Imitators
 from mein.runtime.processes import cores
 from mein.runtime.run_folder import RunFolder
-from mein.text.encoder import Encoder, Reader
+from mein.text.indexer import Indexer, Reader
 from mein.text.ragged import Ragged
 from mein.text.words import Words
 
@@ -30,24 +30,24 @@ ADAPTED = "pretraining"  # the run folder inside the folder of a transformer tha
 HUB = "hub"  # the folder of a run with the transformer, or the encoder, that it started from
 
 
-def build_expert(config: Config, folder: RunFolder, encoder: Encoder, classes: int) -> Expert:
+def build_expert(config: Config, folder: RunFolder, indexer: Indexer, classes: int) -> Expert:
     """The expert of a run, before it has learned anything from labels."""
     settings = config.expert
     match settings.kind:
         case "transformer":
             return load_transformer(folder / HUB, classes, config.seed, settings.frozen_layers)
         case "frozen":
-            assert isinstance(encoder.reader, FrozenFeatures)
-            return LinearExpert(encoder.reader.size, classes)
+            assert isinstance(indexer.reader, FrozenFeatures)
+            return LinearExpert(indexer.reader.size, classes)
         case "given":
             return GivenExpert(classes)
-    frequencies = word_frequencies(config, encoder.words)
+    frequencies = word_frequencies(config, indexer.words)
     if settings.kind == "average":
-        return AverageExpert(settings, encoder.words.size, classes, frequencies)
+        return AverageExpert(settings, indexer.words.size, classes, frequencies)
     features = None
     if settings.kind == "elmo-lstm":
-        features = ElmoFeatures(build_language_model(config, encoder.words))
-    return LSTMExpert(settings, encoder.words.size, classes, frequencies, features)
+        features = ElmoFeatures(build_language_model(config, indexer.words))
+    return LSTMExpert(settings, indexer.words.size, classes, frequencies, features)
 
 
 def build_language_model(config: Config, words: Words) -> LanguageModel:

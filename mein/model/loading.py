@@ -11,7 +11,7 @@ from mein.data.soft_labels import SoftLabels
 from mein.errors import ConfigError, RunError
 from mein.mixture.inference import choose_device
 from mein.mixture.lexicon import LEXICON, LEXICON_OF_TRAIN, SPEAKS_IN, load_lexicon
-from mein.model.artefacts import SEALED, damaged, load_encoder, restore, verify
+from mein.model.artefacts import SEALED, damaged, load_indexer, restore, verify
 from mein.model.build import HUB, build_expert, build_imitators, open_reader
 from mein.model.model import Model
 from mein.runtime.run_folder import RunFolder
@@ -54,11 +54,11 @@ def load_variant(
     """The mixture, or what it is compared with; its lexicon knows dev's labels too, unless it must not."""
     labels, prior = read_labels(folder)
     reader = open_reader(config, folder, labels.classes, device, soft_labels)
-    encoder = load_encoder(config, folder, reader)
+    indexer = load_indexer(config, folder, reader)
     is_taught = any(key.startswith("outputs.") for key in load_tensors(folder / "imitators.safetensors")[0])
     with torch.random.fork_rng(devices=[]):  # initial weights are drawn, and then replaced
-        expert = build_expert(config, folder, encoder, len(labels.classes))
-        imitators = build_imitators(config, encoder.pieces.size, len(labels.classes), is_taught)
+        expert = build_expert(config, folder, indexer, len(labels.classes))
+        imitators = build_imitators(config, indexer.pieces.size, len(labels.classes), is_taught)
     facts = restore(folder, name, expert)
     imitator_facts = restore(folder, "imitators", imitators)
     gates, lexicon = np.array(facts["gates"]), None
@@ -69,7 +69,7 @@ def load_variant(
         config=config,
         labels=labels,
         prior=prior,
-        encoder=encoder,
+        indexer=indexer,
         expert=expert.to(device),
         imitators=imitators.to(device),
         gates=gates,

@@ -21,11 +21,11 @@ from mein.experts.base import Expert
 from mein.imitators.reference import Imitators
 from mein.mixture.inference import Evidence, device_of, expert_logits
 from mein.mixture.lexicon import LEXICON, Lexicon
-from mein.model.artefacts import save_encoder, seal
+from mein.model.artefacts import save_indexer, seal
 from mein.model.build import HUB, open_reader
 from mein.runtime.run_folder import RunFolder
 from mein.runtime.tensors import save_tensors
-from mein.text.encoder import Encoder
+from mein.text.indexer import Indexer
 from mein.text.ragged import Ragged
 
 
@@ -52,7 +52,7 @@ class Model:
     config: Config
     labels: Labels
     prior: np.ndarray
-    encoder: Encoder
+    indexer: Indexer
     expert: Expert
     imitators: Imitators
     gates: np.ndarray
@@ -70,8 +70,8 @@ class Model:
     def encode(self, texts: Sequence[str], *, imitators_only: bool = False) -> Encoded:
         """The texts as numbers; where the expert is not asked, the imitators' alone."""
         if not imitators_only:
-            return Encoded(*self.encoder.encode_ragged(texts), self.encoder.reader is None)
-        pieces = self.encoder.pieces_of(texts)
+            return Encoded(*self.indexer.encode_ragged(texts), self.indexer.reader is None)
+        pieces = self.indexer.pieces_of(texts)
         return Encoded(pieces, pieces, reads_words=False)
 
     def log_probs(self, texts: Sequence[str]) -> np.ndarray:
@@ -118,7 +118,7 @@ class Model:
         vars(self).pop("evidence", None)  # its tables lie where the imitators lay
         if self.hub is not None:
             classes = self.labels.classes
-            self.encoder.reader = open_reader(self.config, RunFolder(self.hub.parent), classes, device)
+            self.indexer.reader = open_reader(self.config, RunFolder(self.hub.parent), classes, device)
 
     def keep_hub(self, fill: Callable[[Path], Any]) -> None:
         """Read from a copy of the hub's files that `fill` makes, which lives as long as this does."""
@@ -137,8 +137,8 @@ class Model:
         state = {**vars(self), **networks}
         state.pop("evidence", None)
         if self.hub is not None:
-            encoder = self.encoder
-            state["encoder"] = Encoder(encoder.words_config, encoder.words, encoder.pieces)
+            indexer = self.indexer
+            state["indexer"] = Indexer(indexer.words_config, indexer.words, indexer.pieces)
             state["hub"] = {
                 str(file.relative_to(self.hub)): file.read_bytes()
                 for file in self.hub.rglob("*")
@@ -162,7 +162,7 @@ class Model:
             folder.write_json(
                 "labels.json", {"classes": list(self.labels.classes), "prior": self.prior.tolist()}
             )
-            save_encoder(folder, self.encoder, {})
+            save_indexer(folder, self.indexer, {})
             save_tensors(
                 folder / "imitators.safetensors",
                 self.imitators.state_dict(),

@@ -195,7 +195,7 @@ def chunks(batches: Iterator[pa.RecordBatch], most: int) -> Iterator[list[pa.Rec
 
 def _identity(model: Model, source: str, wanted: Wanted) -> dict[str, Any]:
     """Abstaining and the classes' columns are left out: they do not change what is kept in parts."""
-    reader = None if wanted.imitators_only else model.encoder.reader
+    reader = None if wanted.imitators_only else model.indexer.reader
     said = reader.digest() if isinstance(reader, SoftLabelReader) else None
     return identity_of(
         model,

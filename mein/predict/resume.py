@@ -155,7 +155,7 @@ def identity_of(model: Model, source: str, **asked: Any) -> dict[str, Any]:
 
 def fingerprint(model: Model) -> str:
     """Equal for two models only if they say the same of every text."""
-    digest = hashlib.blake2b(model.encoder.fingerprint.encode("utf-8"), digest_size=16)
+    digest = hashlib.blake2b(model.indexer.fingerprint.encode("utf-8"), digest_size=16)
     states = [model.expert.state_dict(), model.imitators.state_dict()]
     states += [] if model.lexicon is None else [model.lexicon.tensors()]
     for state in states:

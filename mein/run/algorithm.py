@@ -14,7 +14,7 @@ from mein.imitators.reference import Imitators
 from mein.mixture.gates import is_worse, open_gates
 from mein.mixture.inference import choose_device
 from mein.mixture.mixture import Gates
-from mein.model.artefacts import load_encoder, restore
+from mein.model.artefacts import load_indexer, restore
 from mein.model.build import (
     build_expert,
     build_imitators,
@@ -98,8 +98,8 @@ def prepared_run(
         reader = open_reader(config, folder, labeled.labels.classes, device, soft_labels)
         counts = prepare(config, corpus, labeled, folder, reporter, reader, spread)
     runtime = Runtime(folder, reporter, config.runtime.checkpoint_seconds)
-    encoder = load_encoder(config, folder, reader)
-    return Run(config, corpus, labeled, counts, encoder, runtime, device)
+    indexer = load_indexer(config, folder, reader)
+    return Run(config, corpus, labeled, counts, indexer, runtime, device)
 
 
 def identity_of(config: Config, corpus: Corpus, soft_labels: SoftLabels | None = None) -> dict[str, Any]:
@@ -142,7 +142,7 @@ def learned_expert(run: Run) -> Expert:
 def learned_imitators(run: Run, expert: Expert) -> Imitators:
     """Phi, from imitators.safetensors or from what the expert says of the unlabeled text."""
     with drawing(run, "imitators"):
-        pieces = run.encoder.pieces.size
+        pieces = run.indexer.pieces.size
         imitators = build_imitators(run.config, pieces, run.classes, run.is_taught).to(run.device)
     path = run.folder / "imitators.safetensors"
     if not ranks.exists(path):
@@ -225,7 +225,7 @@ def _tune(run: Run, expert: Expert, imitators: Imitators, name: str) -> tuple[np
 
 def _new_expert(run: Run) -> Expert:
     with drawing(run, "expert"):
-        return build_expert(run.config, run.folder, run.encoder, run.classes).to(run.device)
+        return build_expert(run.config, run.folder, run.indexer, run.classes).to(run.device)
 
 
 def _settled(run: Run, network: Network, name: str) -> Network:

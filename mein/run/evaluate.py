@@ -126,7 +126,7 @@ def _encoded(model: Model, part: str, texts: Sequence[str], reporter: Reporter) 
     with reporter.task(f"encoding {part}", len(texts)) as task:
         encoded = [model.encode(chunk) for chunk in counted([texts], task)]
     words, pieces = (concatenate(getattr(one, name) for one in encoded) for name in ("words", "pieces"))
-    return Encoded(words, pieces, model.encoder.reader is None)
+    return Encoded(words, pieces, model.indexer.reader is None)
 
 
 def previous_run_log_probs(

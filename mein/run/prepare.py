@@ -22,7 +22,7 @@ from mein.data.labels import Labels, in_number, refuse_textless
 from mein.data.soft_labels import SoftLabels, SoftLabelTable
 from mein.data.splits import KnownTexts, empty_texts, split_dev
 from mein.errors import InputError, RunError
-from mein.model.artefacts import load_encoder, save_encoder
+from mein.model.artefacts import load_indexer, save_indexer
 from mein.model.build import words_of_language_model
 from mein.runtime.processes import cores
 from mein.runtime.progress import Reporter, Task
@@ -30,7 +30,7 @@ from mein.runtime.run_folder import RunFolder
 from mein.runtime.seeds import derive_seed, numpy_generator
 from mein.store.store import Store
 from mein.store.writing import Spread, write_store
-from mein.text.encoder import Encoder, Reader, learn_vocabularies
+from mein.text.indexer import Indexer, Reader, learn_vocabularies
 
 
 @dataclass(frozen=True)
@@ -205,13 +205,13 @@ def prepare(
     test = known_texts(corpus.test)
     unlabeled = UnlabeledTexts(config, corpus.unlabeled, test)
     read = (labeled.train_texts, labeled.dev_texts, unlabeled)
-    encoder, seen = _vocabularies(config, *read, folder, reporter, reader)
+    indexer, seen = _vocabularies(config, *read, folder, reporter, reader)
     counts = {"train": len(labeled.train_texts), "dev": len(labeled.dev_texts)}
-    encode_labeled(folder, encoder, labeled, reporter)
+    encode_labeled(folder, indexer, labeled, reporter)
     counts["silent"] = _count_unknown(config, folder) if reader is None else 0
     if seen["unlabeled"]:
         documents = seen["unlabeled"]
-        counts |= _encode_unlabeled(config, folder, encoder, unlabeled, documents, reporter, spread)
+        counts |= _encode_unlabeled(config, folder, indexer, unlabeled, documents, reporter, spread)
     counts |= {name: seen[name] for name in ("removed", "unlabeled_in_test", "empty")}
     for part, texts in (("train", labeled.train_texts), ("dev", labeled.dev_texts)):
         counts[f"{part}_in_test"] = int(test.among(texts).sum())
@@ -223,17 +223,17 @@ def prepare(
     return counts
 
 
-def encode_labeled(folder: RunFolder, encoder: Encoder, labeled: Split, reporter: Reporter) -> None:
+def encode_labeled(folder: RunFolder, indexer: Indexer, labeled: Split, reporter: Reporter) -> None:
     """Train and dev, each a store, of a single shard where that is quick."""
     for part, texts in (("train", labeled.train_texts), ("dev", labeled.dev_texts)):
         with reporter.task(f"encoding {part}", len(texts)) as task:
-            path, documents = folder / f"encoded/{part}", shard_documents(encoder, max(1, len(texts)))
-            write_store(path, encoder, counted([texts], task), shard_documents=documents, workers=1)
+            path, documents = folder / f"encoded/{part}", shard_documents(indexer, max(1, len(texts)))
+            write_store(path, indexer, counted([texts], task), shard_documents=documents, workers=1)
 
 
-def shard_documents(encoder: Encoder, usual: int) -> int:
+def shard_documents(indexer: Indexer, usual: int) -> int:
     """How many documents make a shard: few where a reader is slow."""
-    is_slow = encoder.reader is not None and encoder.reader.is_slow
+    is_slow = indexer.reader is not None and indexer.reader.is_slow
     return SLOW_SHARD_DOCUMENTS if is_slow else usual
 
 
@@ -310,8 +310,8 @@ def prepare_raw(
     if (folder / "prepared.json").exists():
         return
     texts = UnlabeledTexts(config, source, KnownTexts())
-    encoder, seen = _vocabularies(config, [], [], texts, folder, reporter, reader)
-    counts = _encode_unlabeled(config, folder, encoder, texts, seen["unlabeled"], reporter)
+    indexer, seen = _vocabularies(config, [], [], texts, folder, reporter, reader)
+    counts = _encode_unlabeled(config, folder, indexer, texts, seen["unlabeled"], reporter)
     folder.write_json("prepared.json", counts)
 
 
@@ -323,33 +323,33 @@ def _vocabularies(
     folder: RunFolder,
     reporter: Reporter,
     reader: Reader | None,
-) -> tuple[Encoder, dict[str, int]]:
+) -> tuple[Indexer, dict[str, int]]:
     """Learn both vocabularies from train and unlabeled text; also how many of the latter there are.
 
     The words are a language model's own where the expert starts from one.
     """
     if (folder / "vocabularies.json").exists():
-        return load_encoder(config, folder, reader), folder.read_json("vocabularies.json")
+        return load_indexer(config, folder, reader), folder.read_json("vocabularies.json")
     known_words = words_of_language_model(config)
     reporter.log("Learning the vocabularies ...")
     texts = chain(in_chunks(train_texts), unlabeled)
-    encoder, documents = learn_vocabularies(texts, config.words, config.pieces)
-    words = encoder.words if known_words is None else known_words
-    encoder = Encoder(config.words, words, encoder.pieces, reader)
+    indexer, documents = learn_vocabularies(texts, config.words, config.pieces)
+    words = indexer.words if known_words is None else known_words
+    indexer = Indexer(config.words, words, indexer.pieces, reader)
     seen = {
         "unlabeled": documents - len(train_texts),
         "removed": unlabeled.in_test if unlabeled.removes else 0,
         "unlabeled_in_test": 0 if unlabeled.removes else unlabeled.in_test,
         "empty": unlabeled.empty + empty_texts([*train_texts, *dev_texts]),
     }
-    save_encoder(folder, encoder, seen)
-    return encoder, seen
+    save_indexer(folder, indexer, seen)
+    return indexer, seen
 
 
 def _encode_unlabeled(
     config: Config,
     folder: RunFolder,
-    encoder: Encoder,
+    indexer: Indexer,
     unlabeled: Iterable[Sequence[str]],
     documents: int,
     reporter: Reporter,
@@ -366,9 +366,9 @@ def _encode_unlabeled(
             counts[part] = len(
                 write_store(
                     folder / f"encoded/{part}",
-                    encoder,
+                    indexer,
                     counted(chosen, task),
-                    shard_documents=shard_documents(encoder, SHARD_DOCUMENTS),
+                    shard_documents=shard_documents(indexer, SHARD_DOCUMENTS),
                     shard_characters=SHARD_CHARACTERS,
                     workers=workers,
                     spread=spread,

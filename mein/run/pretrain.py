@@ -23,7 +23,7 @@ from mein.experts.language_model import LanguageModel
 from mein.hub import HubTokenizer, fetch_masked, load_masked, save_encoder
 from mein.hub.fetch import CONFIG, WEIGHTS
 from mein.mixture.inference import choose_device
-from mein.model.artefacts import load_encoder, restore, seal
+from mein.model.artefacts import load_indexer, restore, seal
 from mein.model.build import ADAPTED, HUB, build_language_model, words_of_language_model
 from mein.run.prepare import prepare_raw
 from mein.runtime import ranks
@@ -57,7 +57,7 @@ def pretrain(
             prepare_raw(config, source, folder, reporter)
         runtime = Runtime(folder, reporter, config.runtime.checkpoint_seconds)
         stores = [Store.open(folder / f"encoded/{part}") for part in ("unlabeled", "held_out")]
-        words = load_encoder(config, folder).words
+        words = load_indexer(config, folder).words
         device = choose_device(config.runtime.device)
         language_model(config, words, stores[:1], stores[1], runtime, device)
         if ranks.is_first() and not folder.is_done:

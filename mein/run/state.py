@@ -23,7 +23,7 @@ from mein.runtime.seeds import derive_seed
 from mein.runtime.tensors import save_tensors
 from mein.store.repair import drop_damaged_labels
 from mein.store.store import Store
-from mein.text.encoder import Encoder
+from mein.text.indexer import Indexer
 from mein.text.ragged import Ragged, concatenate
 from mein.training.loop import Runtime
 from mein.training.objectives import Objective, UnlabeledBatches, perturbation_norm, room_for_neighbors
@@ -41,7 +41,7 @@ class Run:
     corpus: Corpus
     labeled: Split
     counts: dict[str, int]
-    encoder: Encoder
+    indexer: Indexer
     runtime: Runtime
     device: torch.device
 
@@ -129,7 +129,7 @@ def learned_lexicon(run: Run) -> Lexicon:
                     np.concatenate([ids for ids, _ in examples]),
                     np.concatenate([weights for _, weights in examples]),
                     run.classes,
-                    run.encoder.pieces.size,
+                    run.indexer.pieces.size,
                 )
             save_tensors(run.folder / name, lexicon.tensors(), {})
             ranks.barrier()  # the first may still be writing

@@ -26,7 +26,7 @@ from mein.data.soft_labels import SoftLabels
 from mein.errors import ConfigError, InputError, RunError
 from mein.mixture.inference import choose_device
 from mein.mixture.lexicon import LEXICON_OF_TRAIN
-from mein.model.artefacts import SEALED, load_encoder, verify
+from mein.model.artefacts import SEALED, load_indexer, verify
 from mein.model.build import HUB, open_reader
 from mein.model.loading import read_config, read_labels
 from mein.run.algorithm import identity_of
@@ -62,7 +62,7 @@ from mein.store.repair import drop_damaged_labels, quarantine
 from mein.store.sample import drawn_from_few_shards, write_excerpt
 from mein.store.store import Store, link_store
 from mein.store.writing import Spread, write_store
-from mein.text.encoder import Encoder
+from mein.text.indexer import Indexer
 
 
 @dataclass(frozen=True)
@@ -83,15 +83,15 @@ class FinishedRun:
         verify(folder, "done", SEALED)
         return cls(folder, config, read_labels(folder)[0])
 
-    def encoder(self, soft_labels: SoftLabels | None = None) -> Encoder:
+    def indexer(self, soft_labels: SoftLabels | None = None) -> Indexer:
         """Its vocabularies, with what its expert reads with."""
         device = choose_device(self.config.runtime.device)
         reader = open_reader(self.config, self.folder, self.labels.classes, device, soft_labels)
-        return load_encoder(self.config, self.folder, reader)
+        return load_indexer(self.config, self.folder, reader)
 
     def refuse_strange(self, store: Store) -> None:
         """Refuse a store of other vocabularies than the run's."""
-        if store.fingerprint != self.encoder().fingerprint:
+        if store.fingerprint != self.indexer().fingerprint:
             raise RunError(
                 f"{store.place} was encoded with other vocabularies than those of {self.folder.path}: "
                 f"encode the text with `mein encode --like {self.folder.path}`."
@@ -129,13 +129,13 @@ def encode(
     """
     stream = UnlabeledTexts(like.config, texts, known_texts(test))
 
-    encoder = like.encoder(soft_labels)
+    indexer = like.indexer(soft_labels)
     with reporter.task("encoding", None) as task:
         store = write_store(
             at,
-            encoder,
+            indexer,
             counted(stream, task),
-            shard_documents=shard_documents(encoder, SHARD_DOCUMENTS),
+            shard_documents=shard_documents(indexer, SHARD_DOCUMENTS),
             shard_characters=SHARD_CHARACTERS,
             workers=cores() if workers is None else workers,
             facts={"text": list(names)},
@@ -252,7 +252,7 @@ def begin(
             link_or_copy(like.folder / name, folder / name)
         for path in filter(Path.is_file, (like.folder / HUB).rglob("*")):
             link_or_copy(path, folder.path / path.relative_to(like.folder.path))
-        encode_labeled(folder, like.encoder(), labeled, reporter)
+        encode_labeled(folder, like.indexer(), labeled, reporter)
         rows = drawn_from_few_shards(store, held_out_count(len(store)), config.seed)
         write_excerpt(folder / "encoded/held_out", store, rows)
         link_store(folder / "encoded/unlabeled", store, rows.tolist())

@@ -57,7 +57,7 @@ def _start_from_language_model(run: Run, expert: LSTMExpert) -> None:
         learned_from, held_out = held_apart(run.store("train").words(), run.config.seed)
         texts = [learned_from]
     with run.folder.timed("language_model"):
-        words = run.encoder.words
+        words = run.indexer.words
         expert.take_over(language_model(run.config, words, texts, held_out, run.runtime, run.device))
 
 
@@ -69,7 +69,7 @@ def _start_from_vectors(run: Run, expert: AverageExpert) -> None:
         with run.folder.timed(VECTORS):
             texts = shards_at_random([run.store(part) for part in parts], run.config.seed)
             dim, seed = run.config.expert.embedding_dim, derive_seed(run.config.seed, VECTORS) % 2**32
-            vectors = word_vectors(texts, run.encoder.words.size, dim, seed)
+            vectors = word_vectors(texts, run.indexer.words.size, dim, seed)
         save_tensors(path, {VECTORS: torch.from_numpy(vectors)}, {})
     ranks.barrier()  # the first may still be at it
     expert.start_from(load_tensors(path)[0][VECTORS])
@@ -188,8 +188,8 @@ def _said(run: Run, teacher: Model, texts: list[str]) -> tuple[Ragged, np.ndarra
     """What the student reads of some texts, and p(y | X) (n, Y) by its teacher."""
     documents = teacher.encode(texts)
     said = np.exp(teacher.mixture_log_probs(documents, teacher.alpha(documents))).astype(np.float32)
-    reads_alike = teacher.encoder.fingerprint == run.encoder.fingerprint
-    return (documents.words if reads_alike else run.encoder.encode_ragged(texts)[0]), said
+    reads_alike = teacher.indexer.fingerprint == run.indexer.fingerprint
+    return (documents.words if reads_alike else run.indexer.encode_ragged(texts)[0]), said
 
 
 def _texts(run: Run) -> Iterator[list[str]]:

@@ -203,8 +203,8 @@ def marks(model: Model, text: str, explanation: Explanation) -> tuple[list[str],
     Segments are gap, word, gap, ..., word, gap; joined they are the text. The shares of a window add up
     to its part.
     """
-    found = words_in(text, model.encoder.words_config)
-    lengths = [len(pieces) for pieces in model.encoder.pieces.encode([word for word, _, _ in found])]
+    found = words_in(text, model.indexer.words_config)
+    lengths = [len(pieces) for pieces in model.indexer.pieces.encode([word for word, _, _ in found])]
     segments, end = [], 0
     for _, start, stop in found:
         segments += [text[end:start], text[start:stop]]

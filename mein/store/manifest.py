@@ -44,7 +44,7 @@ class Shard:
 class Manifest:
     """The shards of a store, who encoded them, and facts about where they came from."""
 
-    encoder: str
+    indexer: str
     shards: tuple[Shard, ...]
     pieces: int
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -55,11 +55,11 @@ def shard_file(number: int) -> str:
     return f"shard-{number:05d}.arrow"
 
 
-def write_manifest(place: Place, encoder: str, shards: Sequence[Shard], facts: Mapping[str, Any]) -> None:
+def write_manifest(place: Place, indexer: str, shards: Sequence[Shard], facts: Mapping[str, Any]) -> None:
     """Write store.json, which makes the files a store."""
     content = {
         "version": VERSION,
-        "encoder": encoder,
+        "encoder": indexer,
         "documents": sum(shard.documents for shard in shards),
         "words": sum(shard.words for shard in shards),
         "pieces": sum(shard.pieces for shard in shards),
@@ -92,11 +92,11 @@ def manifest_of(place: Place, content: Mapping[str, Any]) -> Manifest:
     """What a store.json of any version says."""
     try:
         shards = tuple(_shard(number, shard) for number, shard in enumerate(content.get("shards", ())))
-        pieces, encoder = int(content.get("pieces", 0)), str(content.get("encoder"))
+        pieces, indexer = int(content.get("pieces", 0)), str(content.get("encoder"))
     except (TypeError, ValueError, AttributeError) as problem:
         raise damaged_manifest(place) from problem
     known = {"version", "encoder", "documents", "words", "pieces", "bytes", "shards"}
-    return Manifest(encoder, shards, pieces, {key: content[key] for key in content if key not in known})
+    return Manifest(indexer, shards, pieces, {key: content[key] for key in content if key not in known})
 
 
 def _shard(number: int, content: int | dict[str, Any]) -> Shard:

@@ -79,8 +79,8 @@ class Store:
 
     @property
     def fingerprint(self) -> str:
-        """That of the encoder."""
-        return self.manifest.encoder
+        """That of the indexer."""
+        return self.manifest.indexer
 
     @property
     def shard_count(self) -> int:

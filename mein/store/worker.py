@@ -21,7 +21,7 @@ from mein.runtime.processes import answer
 from mein.store.manifest import Shard
 from mein.store.place import Place, place_of
 from mein.store.shards import write_arrays
-from mein.text.encoder import Encoder
+from mein.text.indexer import Indexer
 from mein.text.pieces import Pieces
 from mein.text.ragged import offsets_of
 from mein.text.words import Words, WordsConfig
@@ -36,7 +36,7 @@ class Job:
 
     file: str
     texts: Sequence[str]
-    encoder: str
+    indexer: str
 
     def packed(self) -> tuple[bytes, bytes]:
         """The length of each text, in characters, and all texts end to end."""
@@ -48,12 +48,12 @@ class Job:
         digest = hashlib.blake2b(digest_size=16)
         for part in self.packed():
             digest.update(part)
-        return {"encoder": self.encoder, "text": digest.hexdigest()}
+        return {"encoder": self.indexer, "text": digest.hexdigest()}
 
 
-def write_shard(encoder: Encoder, place: Place, job: Job) -> Shard:
+def write_shard(indexer: Indexer, place: Place, job: Job) -> Shard:
     """Encode one shard and write it."""
-    words, pieces = encoder.encode_ragged(job.texts)
+    words, pieces = indexer.encode_ragged(job.texts)
     counts = len(words.values), len(pieces.values)
     facts = {**job.facts(), "words": str(counts[0]), "pieces": str(counts[1])}
     with place.writing(job.file) as path:
@@ -65,7 +65,7 @@ def write_shard(encoder: Encoder, place: Place, job: Job) -> Shard:
 def send(job: Job, stream: IO[bytes]) -> None:
     """Write a job into a stream."""
     parts = job.packed()
-    header = {"file": job.file, "encoder": job.encoder, "bytes": [len(part) for part in parts]}
+    header = {"file": job.file, "encoder": job.indexer, "bytes": [len(part) for part in parts]}
     stream.write(json.dumps(header).encode("utf-8") + b"\n")
     for part in parts:
         stream.write(part)
@@ -91,10 +91,10 @@ def main() -> None:
     """Work on jobs from standard input until it ends."""
     folder, place = Path(sys.argv[1]), place_of(sys.argv[2])
     config = WordsConfig.model_validate_json((folder / CONFIG).read_text(encoding="utf-8"))
-    encoder = Encoder(config, Words.load(folder / WORDS), Pieces.load(folder / PIECES))
+    indexer = Indexer(config, Words.load(folder / WORDS), Pieces.load(folder / PIECES))
     while (job := receive(sys.stdin.buffer)) is not None:
         try:
-            answer(shard=asdict(write_shard(encoder, place, job)))
+            answer(shard=asdict(write_shard(indexer, place, job)))
         except RunError as problem:
             answer(error=str(problem))
 

@@ -32,7 +32,7 @@ from mein.store.place import Place, place_of
 from mein.store.shards import facts_of, read_batch
 from mein.store.store import Store
 from mein.store.worker import CONFIG, PIECES, WORDS, Job, send, write_shard
-from mein.text.encoder import Encoder
+from mein.text.indexer import Indexer
 
 DIED = (
     "A process that encodes text died (exit code {code}), perhaps for want of memory; "
@@ -40,7 +40,7 @@ DIED = (
 )
 
 
-def run_jobs(encoder: Encoder, place: Place, jobs: Iterable[Job], workers: int) -> Iterator[Shard]:
+def run_jobs(indexer: Indexer, place: Place, jobs: Iterable[Job], workers: int) -> Iterator[Shard]:
     """Encode and write every job, in this process where there is one worker.
 
     At most `workers + 2` shards of text are in memory: those in work or waiting, and the one that
@@ -52,24 +52,24 @@ def run_jobs(encoder: Encoder, place: Place, jobs: Iterable[Job], workers: int) 
     jobs = chain(head, jobs)
     del head  # subtle: its texts must not stay in memory
     if workers > 1:
-        yield from _run_in_processes(encoder, place, jobs, workers)
+        yield from _run_in_processes(indexer, place, jobs, workers)
     else:
         for job in jobs:
-            yield write_shard(encoder, place, job)
+            yield write_shard(indexer, place, job)
 
 
-def _run_in_processes(encoder: Encoder, place: Place, jobs: Iterable[Job], workers: int) -> Iterator[Shard]:
+def _run_in_processes(indexer: Indexer, place: Place, jobs: Iterable[Job], workers: int) -> Iterator[Shard]:
     with tempfile.TemporaryDirectory() as folder:
-        _save(encoder, Path(folder))
+        _save(indexer, Path(folder))
         started = [_start(folder, str(place)) for _ in range(workers)]
         for found in answers(started, jobs, send, DIED):
             yield Shard(**found["shard"])
 
 
-def _save(encoder: Encoder, folder: Path) -> None:
-    (folder / CONFIG).write_text(encoder.words_config.model_dump_json(), encoding="utf-8")
-    encoder.words.save(folder / WORDS)
-    encoder.pieces.save(folder / PIECES)
+def _save(indexer: Indexer, folder: Path) -> None:
+    (folder / CONFIG).write_text(indexer.words_config.model_dump_json(), encoding="utf-8")
+    indexer.words.save(folder / WORDS)
+    indexer.pieces.save(folder / PIECES)
 
 
 def _start(folder: str, place: str) -> Worker:
@@ -77,12 +77,12 @@ def _start(folder: str, place: str) -> Worker:
 
 
 Facts = Mapping[str, Any]
-Spread = Callable[[Encoder, Place, Iterator[Job]], Iterator[Shard]]  # writes shards that lack, and yields all
+Spread = Callable[[Indexer, Place, Iterator[Job]], Iterator[Shard]]  # writes shards that lack, and yields all
 
 
 def write_store(
     at: Path | str,
-    encoder: Encoder,
+    indexer: Indexer,
     chunks: Iterable[Sequence[str]],
     *,
     shard_documents: int,
@@ -104,24 +104,24 @@ def write_store(
     place, facts = place_of(at), facts or {}
     rank, world = part
     if MANIFEST in place.names():
-        return _finished(at, encoder, facts)
+        return _finished(at, indexer, facts)
     with place.held() if rank == 0 else nullcontext():
         if world > 1:
             barrier()  # before that the folder is not made, and not cleared
-        jobs = _jobs(encoder.fingerprint, chunks, shard_documents, shard_characters, part)
+        jobs = _jobs(indexer.fingerprint, chunks, shard_documents, shard_characters, part)
         if spread is not None:
-            shards = list(spread(encoder, place, jobs))
+            shards = list(spread(indexer, place, jobs))
         else:
-            shards = _write_shards(place, encoder, jobs, workers)
+            shards = _write_shards(place, indexer, jobs, workers)
         shards = _gathered(place, shards, part)
         if rank == 0:
-            _finish(place, shards, encoder, facts)
+            _finish(place, shards, indexer, facts)
         if world > 1:
             barrier()
     return Store.open(at)
 
 
-def _write_shards(place: Place, encoder: Encoder, jobs: Iterable[Job], workers: int) -> list[Shard]:
+def _write_shards(place: Place, indexer: Indexer, jobs: Iterable[Job], workers: int) -> list[Shard]:
     """Encode the texts of each shard that is not there already, whole."""
     found: list[Shard] = []
     there = set(place.names())
@@ -134,7 +134,7 @@ def _write_shards(place: Place, encoder: Encoder, jobs: Iterable[Job], workers: 
             else:
                 found.append(shard)
 
-    written = list(run_jobs(encoder, place, lacking(), workers if encoder.reader is None else 1))
+    written = list(run_jobs(indexer, place, lacking(), workers if indexer.reader is None else 1))
     return found + written
 
 
@@ -165,9 +165,9 @@ def kept(place: Place, job: Job) -> Shard | None:
         return Shard(job.file, len(batch), **counts, bytes=path.stat().st_size, sha256=sha256_of(path))
 
 
-def _finished(at: Path | str, encoder: Encoder, facts: Facts) -> Store:
+def _finished(at: Path | str, indexer: Indexer, facts: Facts) -> Store:
     store = Store.open(at)
-    if store.fingerprint != encoder.fingerprint:
+    if store.fingerprint != indexer.fingerprint:
         raise RunError(
             f"{at} holds a store that was encoded with other vocabularies; "
             "remove it or choose another folder."
@@ -214,10 +214,10 @@ def _gathered(place: Place, shards: list[Shard], part: tuple[int, int]) -> list[
     return [Shard(**shard) for found in parts for shard in found["shards"]]
 
 
-def _finish(place: Place, shards: Sequence[Shard], encoder: Encoder, facts: Facts) -> None:
+def _finish(place: Place, shards: Sequence[Shard], indexer: Indexer, facts: Facts) -> None:
     """Remove what belongs to no shard, then write the manifest, which makes it a store."""
     files = {shard.file for shard in shards}
     for name in place.names():
         if (name.startswith(("shard-", "part-")) and name not in files) or name == LABELS:
             place.remove(name)
-    write_manifest(place, encoder.fingerprint, sorted(shards, key=lambda shard: shard.file), facts)
+    write_manifest(place, indexer.fingerprint, sorted(shards, key=lambda shard: shard.file), facts)

@@ -154,7 +154,7 @@ def test_a_fragment_counts_by_how_far_it_leans(of_three: Model) -> None:
     of_three.imitators.offset.zero_()
     found = explain(of_three, NEW[1])
     first, second = (of_three.labels.classes.index(name) for name in (found.label, found.alternative))
-    pieces = torch.tensor(of_three.encoder.pieces.encode([" ".join(NEW[1].replace(".", " .").split())])[0])
+    pieces = torch.tensor(of_three.indexer.pieces.encode([" ".join(NEW[1].replace(".", " .").split())])[0])
     gap = torch.zeros(of_three.imitators.gap, dtype=torch.int64)
     probs = of_three.imitators(torch.cat([gap, pieces, gap])).double().exp()[:, len(gap) : -len(gap)]
     for i, window in enumerate((1, 2)):
@@ -169,7 +169,7 @@ def test_a_fragment_counts_by_how_far_it_leans(of_three: Model) -> None:
 
 def test_fragments_are_the_windows_of_the_text(of_three: Model) -> None:
     text = "never dull well worth it"
-    pieces = of_three.encoder.pieces.fragments(of_three.encoder.pieces.encode([text])[0])
+    pieces = of_three.indexer.pieces.fragments(of_three.indexer.pieces.encode([text])[0])
     found = explain(of_three, text).fragments
     for window in (1, 2):
         spans = {(f.start, f.stop): f.text for f in found if f.window == window}
@@ -184,7 +184,7 @@ def test_fragments_are_the_windows_of_the_text(of_three: Model) -> None:
 def test_a_fragment_shows_what_its_imitator_says_of_it(of_three: Model) -> None:
     """p_ij of the pieces that it holds, alone in the world: no window looks beyond them."""
     text = "never dull well worth it"
-    pieces = of_three.encoder.pieces.encode([text])[0]
+    pieces = of_three.indexer.pieces.encode([text])[0]
     for fragment in explain(of_three, text).fragments:
         i, c = of_three.imitators.windows.index(fragment.window), fragment.window
         if fragment.stop - fragment.start < 2 * c + 1:
@@ -211,7 +211,7 @@ def test_a_piece_counts_for_what_is_lost_without_it(of_three: Model) -> None:
     text = NEW[4]
     found = explain(of_three, text)
     first, second = (of_three.labels.classes.index(name) for name in (found.label, found.alternative))
-    pieces = of_three.encoder.pieces_of([text]).values.tolist()
+    pieces = of_three.indexer.pieces_of([text]).values.tolist()
     gap, J = of_three.imitators.gap, len(pieces)
 
     def lead(row: list[int]) -> np.ndarray:
@@ -345,8 +345,8 @@ def test_plain_data_survives_json(of_three: Model) -> None:
 
 def without(model: Model, text: str, spans: list[tuple[int, int]]) -> str:
     """The text without the words that these spans of pieces touch."""
-    words = tokenize(text, model.encoder.words_config)
-    lengths = [len(pieces) for pieces in model.encoder.pieces.encode(words)]
+    words = tokenize(text, model.indexer.words_config)
+    lengths = [len(pieces) for pieces in model.indexer.pieces.encode(words)]
     owner = np.repeat(np.arange(len(words)), lengths)
     dropped = {int(word) for start, stop in spans for word in owner[start:stop]}
     return " ".join(word for place, word in enumerate(words) if place not in dropped)

@@ -34,11 +34,11 @@ def components(run: Path) -> Components:
     with torch.no_grad():
         for weight in found.imitators.parameters():
             weight.copy_(torch.randn(weight.shape, generator=generator))
-    return Components(found.imitators, found.encoder, np.array([-3.0, 2.0]), 2)
+    return Components(found.imitators, found.indexer, np.array([-3.0, 2.0]), 2)
 
 
 def test_a_fragment_has_the_p_of_its_pieces_alone_and_counts_by_hand(components: Components) -> None:
-    pieces = components.encoder.pieces_of(TEXTS)
+    pieces = components.indexer.pieces_of(TEXTS)
     tables = informative_fragments(components, pieces, np.array([0, 1]))
     assert [(t["window"], t["label"]) for t in tables] == [(1, 0), (1, 1), (2, 0), (2, 1)]
     rows = pieces.to_lists()
@@ -49,7 +49,7 @@ def test_a_fragment_has_the_p_of_its_pieces_alone_and_counts_by_hand(components:
             padded = [0] * c + row + [0] * c
             for j in range(len(row)):
                 seen.setdefault(tuple(padded[j : j + 2 * c + 1]), []).append(n)
-        spelled = {"".join(components.encoder.pieces.fragments(f)).strip(): f for f in seen}
+        spelled = {"".join(components.indexer.pieces.fragments(f)).strip(): f for f in seen}
         assert 0 < len(table["best"]) <= FRAGMENTS
         for one in table["best"]:
             fragment = spelled[one["text"]]
@@ -63,7 +63,7 @@ def test_a_fragment_has_the_p_of_its_pieces_alone_and_counts_by_hand(components:
 
 
 def test_a_piece_scores_what_blanking_it_takes_away(components: Components) -> None:
-    pieces = components.encoder.pieces_of([TEXTS[0]])
+    pieces = components.indexer.pieces_of([TEXTS[0]])
     scores = piece_scores(components, pieces, 1, 0)
     row = pieces.to_lists()[0]
 

@@ -244,7 +244,7 @@ def test_what_judges_dev_learned_from_train_and_what_predicts_from_both(finished
     run = prepared_run(read_config(folder), tiny.corpus(), folder, Quiet(), resume=True)
     train, dev = (run.store(part).pieces(0) for part in ("train", "dev"))
     ids, others = run.labeled.train_ids, run.labeled.dev_ids
-    sizes = (run.classes, run.encoder.pieces.size)
+    sizes = (run.classes, run.indexer.pieces.size)
     own = run.labeled.train_weights.astype(np.float32)
     of_train = learn_lexicon(train, ids, own, *sizes)
     weights = np.concatenate([own, np.ones(len(others), np.float32)])

@@ -241,8 +241,8 @@ def test_a_negative_size_is_refused(tmp_path: Path) -> None:
 
 def test_an_xz_that_asks_for_gigabytes_of_memory_is_refused(tmp_path: Path) -> None:
     filters = [{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": 1 << 29}]
-    encoder = lzma.LZMACompressor(filters=filters)
-    path = put(tmp_path, "a.xz", encoder.compress(b"x") + encoder.flush())
+    indexer = lzma.LZMACompressor(filters=filters)
+    path = put(tmp_path, "a.xz", indexer.compress(b"x") + indexer.flush())
     refuses(path, "[Mm]emory usage limit")
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from mein.data.corpus import Corpus, source_of_lists
 from mein.errors import InputError, RunError
-from mein.model.artefacts import load_encoder
+from mein.model.artefacts import load_indexer
 from mein.run.prepare import held_out_rows, notes, prepare, read_labeled
 from mein.runtime.progress import Quiet
 from mein.runtime.run_folder import RunFolder
@@ -41,7 +41,7 @@ def corpus_of(raw: list[str], test: list[str] | None = None, dev: list[str] | No
 
 def texts_of(folder: RunFolder, part: str, **overrides: Any) -> list[str]:
     """The documents of a store, spelled back from their pieces."""
-    pieces = load_encoder(tiny.config(**overrides), folder).pieces
+    pieces = load_indexer(tiny.config(**overrides), folder).pieces
     store = Store.open(folder / f"encoded/{part}")
     lists = [ids for shard in range(store.shard_count) for ids in store.pieces(shard).to_lists()]
     return ["".join(pieces.fragments(ids)).strip() for ids in lists]
@@ -56,7 +56,7 @@ def test_unlabeled_documents_that_are_in_the_test_set_are_removed_and_counted(tm
     assert counts["unlabeled"] + counts["held_out"] == len(raw) - 3
     kept = texts_of(folder, "unlabeled") + texts_of(folder, "held_out")
     assert sorted(kept) == sorted([*RAW, ""])
-    assert "secret" not in load_encoder(tiny.config(), folder).words.numbers
+    assert "secret" not in load_indexer(tiny.config(), folder).words.numbers
 
 
 def test_emoji_of_the_test_set_are_removed_and_others_are_kept(tmp_path: Path) -> None:
@@ -77,13 +77,13 @@ def test_the_vocabularies_never_see_dev_or_test(tmp_path: Path) -> None:
     """Neither a dev file nor the dev share of the labeled documents."""
     corpus = corpus_of(RAW, ["onlytest onlytest"] * 9, dev=["onlydev onlydev"] * 9)
     folder, _ = prepared(tmp_path / "file", corpus, words__min_documents=1)
-    words = load_encoder(tiny.config(words__min_documents=1), folder).words
+    words = load_indexer(tiny.config(words__min_documents=1), folder).words
     assert {"onlydev", "onlytest"}.isdisjoint(words.numbers)
     assert {"number3", "sign3"} <= set(words.numbers)
     config, split = tiny.config(words__min_documents=1), corpus_of([])
     labeled = read_labeled(config, split)
     folder, _ = prepared(tmp_path / "split", split, words__min_documents=1)
-    known = set(load_encoder(config, folder).words.numbers)
+    known = set(load_indexer(config, folder).words.numbers)
     assert {t.split()[2] for t in labeled.train_texts} <= known
     assert {t.split()[2] for t in labeled.dev_texts}.isdisjoint(known)
     assert "onlytest" not in (tmp_path / "file" / "words.txt").read_text(encoding="utf-8")

@@ -15,7 +15,7 @@ import torch
 
 from mein.errors import InputError, RunError
 from mein.mixture.inference import choose_device
-from mein.model.artefacts import load_encoder, seal
+from mein.model.artefacts import load_indexer, seal
 from mein.model.loading import load_variant, read_config
 from mein.run import steps
 from mein.runtime.progress import Quiet
@@ -52,10 +52,10 @@ def copied(home: Path, name: str, to: Path) -> Path:
 
 def test_a_store_holds_what_the_run_s_vocabularies_make_of_the_text(home: Path) -> None:
     folder = RunFolder(home / "run")
-    encoder = load_encoder(read_config(folder), folder)
+    indexer = load_indexer(read_config(folder), folder)
     store = Store.open(home / "encoded")
     assert store.shard_lengths == (25, 25, 25, 25, 25, 14)  # two documents of the test set are left out
-    assert pieces_of(store) == encoder.encode(LEFT)[1]
+    assert pieces_of(store) == indexer.encode(LEFT)[1]
     assert json.loads((home / "encoded/store.json").read_text(encoding="utf-8"))["documents"] == 139
 
 
@@ -69,7 +69,7 @@ def test_every_document_is_labeled_once_by_the_expert_alone(home: Path) -> None:
     folder = RunFolder(home / "run")
     config = read_config(folder)
     model = load_variant(folder, config, "expert", choose_device("cpu"))
-    words = model.encoder.encode(LEFT)[0]
+    words = model.indexer.encode(LEFT)[0]
     with torch.no_grad():
         z = torch.cat([model.expert(torch.tensor([row]), torch.tensor([len(row)])) for row in words])
     np.testing.assert_allclose(probabilities(home / "labeled"), torch.softmax(z, 1), atol=1e-6)

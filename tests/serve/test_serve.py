@@ -313,7 +313,7 @@ class _Double:
 
     def __init__(self, model: Model, log_probs: Any) -> None:
         self.log_probs = log_probs
-        self.labels, self.config, self.encoder = model.labels, model.config, model.encoder
+        self.labels, self.config, self.indexer = model.labels, model.config, model.indexer
 
 
 def _double(model: Model, log_probs: Any) -> Any:

@@ -26,7 +26,7 @@ from mein.store.place import Folder, Place
 from mein.store.store import Store
 from mein.store.worker import Job
 from mein.store.writing import write_store
-from mein.text.encoder import LONGEST_PIECES, Encoder, learn_vocabularies
+from mein.text.indexer import LONGEST_PIECES, Indexer, learn_vocabularies
 from mein.text.pieces import PiecesConfig
 from mein.text.ragged import ragged
 from mein.text.words import WordsConfig
@@ -34,7 +34,7 @@ from mein.text.words import WordsConfig
 TEXTS = [f"The battery number {i} died after {i % 7} weeks." * (i % 3) for i in range(50)]
 
 
-def learn(texts: list[str]) -> Encoder:
+def learn(texts: list[str]) -> Indexer:
     config = PiecesConfig(vocabulary_size=120, min_count=1)
     return learn_vocabularies([texts], WordsConfig(), config)[0]
 
@@ -62,7 +62,7 @@ def content(path: Path) -> dict[str, bytes]:
     st.integers(1, 5),
     st.none() | st.integers(1, 40),
 )
-def test_a_store_holds_what_the_encoder_gives(
+def test_a_store_holds_what_the_indexer_gives(
     tmp_path_factory: pytest.TempPathFactory,
     chunks: list[list[str]],
     size: int,
@@ -125,10 +125,10 @@ class Counted:
 def test_text_is_read_only_a_few_shards_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chunks, most = Counted(), [0]
 
-    def watched(encoder: Encoder, place: Place, job: Job) -> Shard:
+    def watched(indexer: Indexer, place: Place, job: Job) -> Shard:
         written = len(list(tmp_path.glob("shard-*.arrow")))
         most[0] = max(most[0], chunks.read - 4 * written)
-        return worker.write_shard(encoder, place, job)
+        return worker.write_shard(indexer, place, job)
 
     monkeypatch.setattr(workers, "write_shard", watched)
     write_store(tmp_path, ENCODER, chunks, shard_documents=4, workers=1)
@@ -162,9 +162,9 @@ def test_whole_shards_are_kept_and_the_rest_is_written_alike(
     damaged.write_bytes(damaged.read_bytes()[:-100])
     written = []
 
-    def watched(encoder: Encoder, place: Place, job: Job) -> Shard:
+    def watched(indexer: Indexer, place: Place, job: Job) -> Shard:
         written.append(job.file)
-        return worker.write_shard(encoder, place, job)
+        return worker.write_shard(indexer, place, job)
 
     monkeypatch.setattr(workers, "write_shard", watched)
     write(tmp_path)

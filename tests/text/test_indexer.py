@@ -1,4 +1,4 @@
-"""The encoder: both vocabularies in one pass over a text, the same as each alone."""
+"""The indexer: both vocabularies in one pass over a text, the same as each alone."""
 
 import pickle
 import threading
@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mein.errors import InputError
-from mein.text import encoder as encoder_module
-from mein.text.encoder import Encoder, learn_vocabularies
+from mein.text import indexer as encoder_module
+from mein.text.indexer import Indexer, learn_vocabularies
 from mein.text.pieces import PiecesConfig
 from mein.text.ragged import Ragged, concatenate, ragged
 from mein.text.words import END, WordsConfig, tokenize
@@ -20,17 +20,17 @@ TEXTS = ["The battery died.", "The battery lasts a week!<br />", "", "No battery
 PIECES = PiecesConfig(vocabulary_size=60, min_count=1)
 
 
-def learn(texts: list[str]) -> Encoder:
+def learn(texts: list[str]) -> Indexer:
     return learn_vocabularies([texts], WordsConfig(), PIECES)[0]
 
 
 ENCODER = learn(TEXTS)
 
 
-def plainly(encoder: Encoder, text: str) -> tuple[list[int], list[int]]:
+def plainly(indexer: Indexer, text: str) -> tuple[list[int], list[int]]:
     """What `encode` gives for a text, by its definition."""
-    tokens = tokenize(text, encoder.words_config)
-    return encoder.words.encode(tokens), encoder.pieces.encode([" ".join(tokens)])[0]
+    tokens = tokenize(text, indexer.words_config)
+    return indexer.words.encode(tokens), indexer.pieces.encode([" ".join(tokens)])[0]
 
 
 @given(st.lists(st.text(alphabet="TheBatrydisw ☃.▁!\ud800\x00\n", max_size=60), max_size=5))
@@ -45,18 +45,18 @@ def test_the_size_of_a_batch_and_of_the_table_changes_nothing(
 ) -> None:
     expected = learn(TEXTS).encode(TEXTS)
     monkeypatch.setattr(encoder_module, name, value)
-    encoder = learn(TEXTS)
-    assert encoder.encode(TEXTS) == expected
-    assert encoder.encode(TEXTS) == expected
+    indexer = learn(TEXTS)
+    assert indexer.encode(TEXTS) == expected
+    assert indexer.encode(TEXTS) == expected
 
 
 def test_the_table_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encoder_module, "BATCH_CHARACTERS", 1)
     monkeypatch.setattr(encoder_module, "TABLE_TOKENS", 10)
-    encoder = learn(TEXTS)
+    indexer = learn(TEXTS)
     for i in range(100):
-        encoder.encode([f"a{i} b{i}", f"c{i}"])
-        assert len(encoder._table) <= 12
+        indexer.encode([f"a{i} b{i}", f"c{i}"])
+        assert len(indexer._table) <= 12
 
 
 def test_an_empty_document_is_an_end_without_pieces() -> None:
@@ -69,10 +69,10 @@ def test_a_stream_is_learned_chunk_by_chunk_and_counted() -> None:
         for text in TEXTS:
             yield [text]
 
-    encoder, documents = learn_vocabularies(chunks(), WordsConfig(), PIECES)
+    indexer, documents = learn_vocabularies(chunks(), WordsConfig(), PIECES)
     assert documents == len(TEXTS)
-    assert encoder.words.words == ENCODER.words.words
-    assert encoder.pieces.model == ENCODER.pieces.model
+    assert indexer.words.words == ENCODER.words.words
+    assert indexer.pieces.model == ENCODER.pieces.model
 
 
 def test_a_corpus_without_words_is_refused() -> None:
@@ -82,9 +82,9 @@ def test_a_corpus_without_words_is_refused() -> None:
 
 def test_pickling_keeps_the_vocabularies_and_drops_what_was_remembered() -> None:
     small = len(pickle.dumps(learn(TEXTS)))
-    encoder = learn(TEXTS)
-    encoder.encode([" ".join(f"w{i}" for i in range(1000))])
-    pickled = pickle.dumps(encoder)
+    indexer = learn(TEXTS)
+    indexer.encode([" ".join(f"w{i}" for i in range(1000))])
+    pickled = pickle.dumps(indexer)
     assert len(pickled) == small
     assert pickle.loads(pickled).encode(TEXTS) == ENCODER.encode(TEXTS)  # noqa: S301
 
@@ -96,13 +96,13 @@ def test_fingerprints_tell_vocabularies_apart() -> None:
     assert learn(TEXTS).fingerprint == ENCODER.fingerprint
 
 
-def test_threads_may_share_an_encoder() -> None:
-    encoder = learn(TEXTS)
+def test_threads_may_share_an_indexer() -> None:
+    indexer = learn(TEXTS)
     texts = [" ".join(f"t{i}{j}" for j in range(50)) for i in range(200)]
     found: dict[int, tuple[list[list[int]], list[list[int]]]] = {}
 
     def encode(part: int) -> None:
-        found[part] = encoder.encode(texts[part::4])
+        found[part] = indexer.encode(texts[part::4])
 
     threads = [threading.Thread(target=encode, args=(part,)) for part in range(4)]
     for thread in threads:
@@ -131,8 +131,8 @@ def test_a_part_of_a_larger_array_is_joined_without_the_rest() -> None:
 
 def test_the_expert_reads_the_end_of_a_long_document_and_imitators_all_of_it() -> None:
     config = WordsConfig(min_documents=1, max_length=3)
-    encoder, _ = learn_vocabularies([["a b c d", "b"]], config, PiecesConfig())
-    number = encoder.words.numbers
-    words, pieces = encoder.encode(["a b c d", "b", ""])
+    indexer, _ = learn_vocabularies([["a b c d", "b"]], config, PiecesConfig())
+    number = indexer.words.numbers
+    words, pieces = indexer.encode(["a b c d", "b", ""])
     assert words == [[number["c"], number["d"], 1], [number["b"], 1], [1]]
     assert len(pieces[0]) >= 4

@@ -15,7 +15,7 @@ from mein.experts.config import ExpertConfig
 from mein.experts.lstm import LSTMExpert
 from mein.mixture.inference import imitator_alpha
 from mein.mixture.mixture import Gates, MixtureConfig
-from mein.model.artefacts import load_encoder
+from mein.model.artefacts import load_indexer
 from mein.run.algorithm import CONTROLS, learned_expert, learned_imitators, tune_mixture_and_controls
 from mein.run.prepare import prepare, read_labeled
 from mein.run.state import Run
@@ -47,8 +47,8 @@ def begin(path: Path, **overrides: Any) -> Run:
     with folder.held():
         labeled = read_labeled(config, corpus)
         counts = prepare(config, corpus, labeled, folder, Quiet())
-    encoder = load_encoder(config, folder)
-    return Run(config, corpus, labeled, counts, encoder, Runtime(folder, Quiet(), 1e9), CPU)
+    indexer = load_indexer(config, folder)
+    return Run(config, corpus, labeled, counts, indexer, Runtime(folder, Quiet(), 1e9), CPU)
 
 
 def weights(network: nn.Module) -> dict[str, Tensor]:

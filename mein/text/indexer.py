@@ -38,12 +38,12 @@ class Reader(Protocol):
         """A row for each text."""
 
 
-class Encoder:
+class Indexer:
     """Turns texts into word numbers for experts and piece numbers for imitators.
 
     The pieces of a text are those of `" ".join(tokenize(text))`. Since no piece spans a space, each
     distinct token is cut and looked up once and then remembered: that is what makes this fast.
-    Pickling leaves the remembered tokens behind. Threads may share an encoder; they take turns.
+    Pickling leaves the remembered tokens behind. Threads may share an indexer; they take turns.
     With a `reader`, experts read what it makes of the text instead of words.
     """
 
@@ -57,12 +57,12 @@ class Encoder:
         self._table = TokenTable(words, pieces)
         self._turn = threading.Lock()
 
-    def __reduce__(self) -> tuple[type["Encoder"], tuple[Any, ...]]:
-        return Encoder, (self.words_config, self.words, self.pieces, self.reader)
+    def __reduce__(self) -> tuple[type["Indexer"], tuple[Any, ...]]:
+        return Indexer, (self.words_config, self.words, self.pieces, self.reader)
 
     @cached_property
     def fingerprint(self) -> str:
-        """Equal for two encoders only if they encode alike."""
+        """Equal for two indexers only if they index alike."""
         readers = [] if self.reader is None else [self.reader.fingerprint]
         words = "\n".join([self.words_config.model_dump_json(), *self.words.words, *readers])
         return hashlib.blake2b(words.encode("utf-8") + self.pieces.model, digest_size=16).hexdigest()
@@ -132,13 +132,13 @@ class TokenTable(dict[str, int]):
 
 def learn_vocabularies(
     chunks: Iterable[Sequence[str]], words_config: WordsConfig, pieces_config: PiecesConfig
-) -> tuple[Encoder, int]:
+) -> tuple[Indexer, int]:
     """Learn words and pieces in one pass over a stream; also the number of documents in it."""
     counter = WordCounter(words_config)
     for texts in chunks:
         counter.add(texts)
     pieces = Pieces.from_counts(counter, pieces_config)
-    return Encoder(words_config, Words.from_counts(counter), pieces), counter.documents
+    return Indexer(words_config, Words.from_counts(counter), pieces), counter.documents
 
 
 def _batches(texts: Sequence[str]) -> Iterator[Sequence[str]]:
@@ -154,20 +154,20 @@ def _batches(texts: Sequence[str]) -> Iterator[Sequence[str]]:
 Spelled = tuple[str, int, int]
 
 
-def spelled_pieces(encoder: Encoder, text: str) -> Iterator[Spelled]:
+def spelled_pieces(indexer: Indexer, text: str) -> Iterator[Spelled]:
     """Each piece with its letters as they were read, behind a space where it begins a word, and where it
     stands in the text: its first character, and one past its last."""
-    words = words_in(text, encoder.words_config)
-    cut = encoder.pieces.encode([word for word, _, _ in words])
+    words = words_in(text, indexer.words_config)
+    cut = indexer.pieces.encode([word for word, _, _ in words])
     for (word, start, stop), pieces in zip(words, cut, strict=True):
-        for number, (first, last) in enumerate(_inside(encoder, word, pieces)):
+        for number, (first, last) in enumerate(_inside(indexer, word, pieces)):
             letters = word[first:last] if number else f" {word[first:last]}"
             yield letters, min(start + first, stop), min(start + last, stop)  # some letters grow when lowered
 
 
-def _inside(encoder: Encoder, word: str, pieces: list[int]) -> Iterator[tuple[int, int]]:
+def _inside(indexer: Indexer, word: str, pieces: list[int]) -> Iterator[tuple[int, int]]:
     """The characters of a word that each of its pieces spells; unknown ones take what lies between."""
-    spelled = [piece.strip() for piece in encoder.pieces.fragments(pieces)]
+    spelled = [piece.strip() for piece in indexer.pieces.fragments(pieces)]
     at = 0
     for place, (piece, letters) in enumerate(zip(pieces, spelled, strict=True)):
         stop = at + len(letters)
