@@ -21,7 +21,6 @@ from mein.experts.config import ExpertConfig
 from mein.experts.embedding import WordEmbedding
 from mein.experts.gpu_lstm import Captures, can_capture
 from mein.experts.lstm import LSTMExpert
-from mein.experts.perturb import PerturbationConfig
 from mein.imitators.projected import projected_loss
 from mein.imitators.reference import Imitators, ImitatorsConfig, average_windows, imitation_loss
 from mein.mixture.inference import Evidence, expert_logits
@@ -29,7 +28,7 @@ from mein.text.batches import PieceBatch, WordBatch, by_tokens, pack_pieces, pad
 from mein.text.ragged import Ragged, offsets_of
 from mein.training.imitation_batches import fetched
 from mein.training.loop import OptimizationConfig, Stage, StageState, take_step
-from mein.training.objectives import Labeled, Objective, Randomness, objective_loss
+from mein.training.objectives import Adversarial, Labeled, Objective, Plain, Randomness, Virtual
 from mein.training.stages import shapes_read
 
 TRAININGS = ("plain", "adv", "vat")
@@ -86,14 +85,19 @@ def our_step(training: str, sizes: Sizes, batches: list[WordBatch]) -> Callable[
     def draw(step: int) -> tuple[Ragged, np.ndarray]:
         return _word_documents(sizes, step % BATCHES), np.zeros((0, sizes.documents, 2), np.float32)
 
-    objective = Objective(training, PerturbationConfig(), draw if training == "vat" else None)
+    objectives: dict[str, Objective] = {
+        "plain": Plain(),
+        "adv": Adversarial(5.0),
+        "vat": Virtual(draw, 5.0, sizes.documents),
+    }
+    objective = objectives[training]
     if can_capture(device):
-        shapes = shapes_read(expert, objective, [sizes.tokens], sizes.documents, sizes.documents)
+        shapes = shapes_read(expert, objective, [sizes.tokens], sizes.documents)
         expert.captures = Captures(expert.lstm, shapes, has_state=False)
 
     def loss(batch: WordBatch, step: int) -> Tensor:
         labeled = Labeled(batch, alpha, labels, weights)
-        return objective_loss(expert, gates, labeled, objective, Randomness(0, "bench", step))
+        return objective.loss(expert, gates, labeled, Randomness(0, "bench", step))
 
     named = {name: p for name, p in expert.named_parameters() if p.requires_grad}
     stage = Stage("bench", named, sizes.documents, lambda epoch: iter(()), list, loss, dict)

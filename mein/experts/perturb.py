@@ -79,10 +79,10 @@ def _unless_zero(perturbation: Tensor, other: Tensor) -> Tensor:
     return torch.where((perturbation == 0).flatten(1).all(1)[:, None, None], other, perturbation)
 
 
-def usual_norm(embedded: Tensor, training: str) -> float:
-    """The norm of a push that suits documents with these embeddings (B, T, D)."""
+def usual_norm(embedded: Tensor) -> float:
+    """The norm of a perturbation that suits documents with these embeddings (B, T, D)."""
     norms = embedded.detach().double().square().sum(dim=(1, 2)).sqrt()
-    return float(norms.mean()) / FIFTIETH * (3.0 if training == "ivat" else 1.0)
+    return float(norms.mean()) / FIFTIETH
 
 
 def divergence(logits: Tensor, others: Tensor) -> Tensor:

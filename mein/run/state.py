@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -26,7 +26,7 @@ from mein.store.store import Store
 from mein.text.indexer import Indexer
 from mein.text.ragged import Ragged, concatenate
 from mein.training.loop import Runtime
-from mein.training.objectives import Objective, UnlabeledBatches, perturbation_norm, room_for_neighbors
+from mein.training.objectives import OBJECTIVES, Draw, Ingredients, Objective, UnlabeledBatches
 from mein.training.parallel import shared_logits
 from mein.training.stages import LabeledPart
 
@@ -151,26 +151,28 @@ def labeled_part(run: Run, part: str, alpha: np.ndarray | None = None) -> Labele
 
 def objective_of(run: Run, expert: Expert, imitators: Imitators | None, name: str) -> Objective:
     """What a supervised stage minimizes, with unlabeled batches where it wants them."""
-    training, config = run.config.expert.training, run.config.perturbation
-    train_words = run.store("train").words()
-    objective = Objective(training, config, epsilon=perturbation_norm(expert, train_words, training, config))
-    if training == "adv" and name == "expert":  # in stage 3 the network knows enough to withstand
+    config, steps = run.config.perturbation, 0.0
+    if name == "expert":  # in stage 3 the network knows enough to withstand a full perturbation
         steps = len(run.labeled.train_ids) / run.config.expert_training.batch_documents
-        return replace(objective, warm_up_steps=round(config.warm_up_epochs * steps))
-    if training in ("plain", "adv"):
-        return objective
-    parts = ("train", "unlabeled") if run.is_taught else ("train",)
-    stores = [run.store(part) for part in parts]
-    batches = UnlabeledBatches(stores, config.unlabeled_documents, run.config.seed)
 
-    def draw(step: int) -> tuple[Ragged, np.ndarray]:
-        words, pieces = batches(step)
-        if imitators is None:
-            return words, np.zeros((0, len(words), run.classes), np.float32)
-        return words, evidence_on(run, imitators, name, pieces, f"{name} step {step}")
+    def unlabeled() -> Draw:
+        parts = ("train", "unlabeled") if run.is_taught else ("train",)
+        stores = [run.store(part) for part in parts]
+        batches = UnlabeledBatches(stores, config.unlabeled_documents, run.config.seed)
 
-    neighbors = room_for_neighbors(expert, train_words, config) if training == "ivat" else None
-    return replace(objective, draw=draw, neighbors=neighbors)
+        def draw(step: int) -> tuple[Ragged, np.ndarray]:
+            words, pieces = batches(step)
+            if imitators is None:
+                return words, np.zeros((0, len(words), run.classes), np.float32)
+            return words, evidence_on(run, imitators, name, pieces, f"{name} step {step}")
+
+        return draw
+
+    warm_up_steps = round(config.warm_up_epochs * steps)
+    train_words = run.store("train").words()
+    return OBJECTIVES[run.config.expert.training](
+        Ingredients(expert, train_words, config, warm_up_steps, unlabeled)
+    )
 
 
 def facts(

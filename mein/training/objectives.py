@@ -1,17 +1,9 @@
-"""The supervised loss and its perturbed terms.
+"""What a supervised stage minimizes: -log p(y | X), and what each kind of training adds to it."""
 
-A labeled batch, or a process's share of one, and the random streams of a step.
-
-The words that ivat may push a word to: the nearest of the labeled text, found anew before each epoch.
-
-What labeled batches are punished for: -log p(y | X), and what perturbations add to it.
-
-Documents without labels for vat and ivat: a batch for every step, the same for the same step.
-"""
-
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -121,118 +113,189 @@ def _candidates(words: Ragged) -> np.ndarray:
     return np.unique(words.values).astype(np.int64)
 
 
-SAMPLE_DOCUMENTS = 128  # by which the norm of a push is chosen
-
 Draw = Callable[[int], tuple[Ragged, np.ndarray]]  # step -> words, and alpha (I, B, Y) on them
 
 
-@dataclass(frozen=True)
-class Objective:
-    """What a supervised stage minimizes beside L_s: nothing, or how much perturbations change it."""
+class Objective(ABC):
+    """What a supervised stage minimizes: L_s of the mixture's logits, and what a kind adds to it."""
 
-    training: str = "plain"
-    config: PerturbationConfig = field(default_factory=PerturbationConfig)
-    draw: Draw | None = None
-    """Documents without labels, for vat and ivat."""
+    unlabeled_documents: int = 0
+    """How many documents without labels a step takes."""
     neighbors: Tensor | None = None
-    """The words (V, K) that ivat may push each word to."""
-    epsilon: float = 5.0
-    """The norm of a push."""
-    warm_up_steps: int = 0
-    """Steps over which the norm of adv grows from 0."""
+    """The words (V, K) that each word may be pushed to, found anew before each epoch."""
 
-    def adversarial_norm(self, step: int) -> float:
-        """The norm of a push of adv at a step."""
+    @abstractmethod
+    def loss(self, expert: Expert, gates: Tensor, labeled: Labeled, randomness: Randomness) -> Tensor:
+        """The loss of a step. Its `backward` completes all gradients.
+
+        Subtle: adversarial training has filled some of them by then, so they must be zero before.
+        """
+
+
+@dataclass(frozen=True)
+class Plain(Objective):
+    """L_s, and nothing else."""
+
+    def loss(self, expert: Expert, gates: Tensor, labeled: Labeled, randomness: Randomness) -> Tensor:
+        """L_s."""
+        embedded, logits_of = _reading(expert, gates, labeled, randomness)
+        return labeled.loss(logits_of(embedded))
+
+
+@dataclass(frozen=True)
+class Adversarial(Objective):
+    """L_s(e) + L_s(e + r), r = epsilon g / |g| for each document, g the gradient of its own loss."""
+
+    epsilon: float
+    """The norm of a perturbation."""
+    warm_up_steps: int = 0
+    """Steps over which the norm grows from 0."""
+
+    def norm(self, step: int) -> float:
+        """The norm of a perturbation at a step."""
         return self.epsilon * min(1.0, (step + 1) / (self.warm_up_steps + 1))
 
+    def loss(self, expert: Expert, gates: Tensor, labeled: Labeled, randomness: Randomness) -> Tensor:
+        """L_s(e) + L_s(e + r).
 
-def objective_loss(
-    expert: Expert, gates: Tensor, labeled: Labeled, objective: Objective, randomness: Randomness
-) -> Tensor:
-    """L_s of the mixture's logits, plus the perturbed term. Its `backward` completes all gradients.
+        One way back through the network gives both g and the parameters' gradients of L_s(e); a document's
+        weight and the mean over documents only scale g. The rest of the way, from e to the embeddings, is
+        left to the loss that is returned, whose gradient with respect to e is g + dL_s(e + r)/de.
+        """
+        embedded, logits_of = _reading(expert, gates, labeled, randomness)
+        e = embedded.detach().requires_grad_()
+        clean = labeled.loss(logits_of(e))
+        clean.backward(retain_graph=True)  # type: ignore[no-untyped-call]
+        assert e.grad is not None
+        clean, g = clean.detach(), e.grad  # subtle: the first reading must be let go before the second
+        perturbed = labeled.loss(logits_of(embedded + scaled(g, self.norm(randomness.step))))
+        carries_g = (embedded * g).sum()
+        return clean + perturbed + (carries_g - carries_g.detach())
 
-    Subtle: adversarial training has filled some of them by then, so they must be zero before.
+
+@dataclass(frozen=True)
+class Virtual(Objective):
+    """L_s + KL(p || q): the mixture's prediction on unlabeled text, and on the same text perturbed.
+
+    p is a constant. The perturbation is vat's, or ivat's where there are neighbors.
     """
+
+    draw: Draw
+    epsilon: float
+    """The norm of a perturbation."""
+    unlabeled_documents: int = 64
+    xi: float = 0.1
+    """The norm of vat's random first step."""
+    neighbors: Tensor | None = None
+
+    def loss(self, expert: Expert, gates: Tensor, labeled: Labeled, randomness: Randomness) -> Tensor:
+        """L_s + KL(p || q).
+
+        The labeled and the perturbed documents go through the network together, for a batch of twice the
+        size costs a GPU hardly more; not so where q would then meet another mask than p.
+        """
+        device = device_of(expert)
+        dropout = randomness.generator("dropout", device, labeled.share)
+        embedded = _embedded(expert, labeled.batch, dropout)
+        batch, alpha, share = self._unlabeled(randomness.step, device)
+        part = 1.0 if share is None else share.part
+        others = _embedded(expert, batch, randomness.generator("unlabeled dropout", device, share))
+        inside = randomness.generator("dropout", device, share)
+
+        def logits_of(perturbed: Tensor) -> Tensor:
+            return _logits(expert, gates, perturbed, batch.lengths, alpha, inside)
+
+        with torch.no_grad():
+            z = logits_of(others)
+        noise = randomness.generator("noise", device, share)
+        with _constant(expert):
+            perturbed = others + self._perturbation(expert, logits_of, others, z, batch, noise)
+        if expert.drops_out_inside:
+            z_s = _logits(expert, gates, embedded, labeled.batch.lengths, labeled.alpha, dropout)
+            return labeled.loss(z_s) + divergence(z, logits_of(perturbed)).mean() * part
+        lengths = torch.cat([labeled.batch.lengths, batch.lengths])
+        evidence = torch.cat([labeled.alpha, alpha], dim=1)
+        both = _logits(expert, gates, _stacked(embedded, perturbed), lengths, evidence, dropout)
+        B = len(labeled.labels)
+        return labeled.loss(both[:B]) + divergence(z, both[B:]).mean() * part
+
+    def _unlabeled(self, step: int, device: torch.device) -> tuple[WordBatch, Tensor, Share | None]:
+        """A step's documents without labels and alpha (I, B, Y) on them, or our share of both."""
+        words, evidence = self.draw(step)
+        batch, alpha = pad_words(words, device), to_device(evidence, device)
+        share = own_share(words.lengths)
+        if share is None:
+            return batch, alpha, None
+        rows = to_device(share.rows, device)
+        return taken(batch, rows), alpha[:, rows], share
+
+    def _perturbation(
+        self,
+        expert: Expert,
+        logits_of: LogitsOf,
+        embedded: Tensor,
+        logits: Tensor,
+        batch: WordBatch,
+        random: Generator,
+    ) -> Tensor:
+        """The perturbation (B, T, D) of vat, or of ivat where there are neighbors."""
+        if self.neighbors is not None:
+            directions = word_directions(word_table(expert), batch.words, self.neighbors)
+            return word_perturbation(logits_of, embedded, logits, directions, self.epsilon)
+        noise = drawn_like(embedded, random, lambda room: room.normal_(generator=random))
+        position = torch.arange(embedded.shape[1], device=embedded.device)
+        is_inside = position < batch.lengths[:, None] - 1  # neither padding nor the end of sequence
+        noise = noise * is_inside[..., None]
+        return virtual_perturbation(logits_of, embedded, logits, noise, self.xi, self.epsilon)
+
+
+@dataclass(frozen=True)
+class Ingredients:
+    """What an objective is made of."""
+
+    expert: Expert
+    words: Ragged
+    """The labeled documents."""
+    config: PerturbationConfig
+    warm_up_steps: int
+    """Steps over which the norm of an adversarial perturbation grows from 0."""
+    draw: Callable[[], Draw]
+    """Opens the unlabeled text: called by objectives that read it."""
+
+    def epsilon(self, fiftieths: float = 1.0) -> float:
+        """The norm of a perturbation as set, or as it suits the first labeled documents."""
+        return perturbation_norm(self.expert, self.words, self.config, fiftieths)
+
+
+def _virtual(made_of: Ingredients, *, fiftieths: float = 1.0, neighbors: Tensor | None = None) -> Virtual:
+    config = made_of.config
+    epsilon = made_of.epsilon(fiftieths)
+    return Virtual(made_of.draw(), epsilon, config.unlabeled_documents, config.xi, neighbors)
+
+
+OBJECTIVES: dict[str, Callable[[Ingredients], Objective]] = {  # by expert.training
+    "plain": lambda made_of: Plain(),
+    "adv": lambda made_of: Adversarial(made_of.epsilon(), made_of.warm_up_steps),
+    "vat": _virtual,
+    "ivat": lambda made_of: _virtual(
+        made_of,
+        fiftieths=3.0,
+        neighbors=room_for_neighbors(made_of.expert, made_of.words, made_of.config),
+    ),
+}
+
+
+def _reading(
+    expert: Expert, gates: Tensor, labeled: Labeled, randomness: Randomness
+) -> tuple[Tensor, LogitsOf]:
+    """A labeled batch embedded (B, T, D), and what gives the mixture's logits of its embeddings."""
     dropout = randomness.generator("dropout", device_of(expert), labeled.share)
     embedded = _embedded(expert, labeled.batch, dropout)
 
     def logits_of(perturbed: Tensor) -> Tensor:
         return _logits(expert, gates, perturbed, labeled.batch.lengths, labeled.alpha, dropout)
 
-    if objective.training == "adv":
-        return _adversarial(logits_of, embedded, labeled, objective.adversarial_norm(randomness.step))
-    if objective.draw is not None:
-        return _virtual(expert, gates, embedded, labeled, objective, randomness, dropout)
-    return labeled.loss(logits_of(embedded))
-
-
-def _adversarial(logits_of: LogitsOf, embedded: Tensor, labeled: Labeled, epsilon: float) -> Tensor:
-    """L_s(e) + L_s(e + r), r = epsilon g / |g| for each document, g the gradient of its own loss.
-
-    One way back through the network gives both g and the parameters' gradients of L_s(e); a document's
-    weight and the mean over documents only scale g. The rest of the way, from e to the embeddings, is
-    left to the loss that is returned, whose gradient with respect to e is g + dL_s(e + r)/de.
-    """
-    e = embedded.detach().requires_grad_()
-    clean = labeled.loss(logits_of(e))
-    clean.backward(retain_graph=True)  # type: ignore[no-untyped-call]
-    assert e.grad is not None
-    clean, g = clean.detach(), e.grad  # subtle: the first reading must be let go before the second
-    perturbed = labeled.loss(logits_of(embedded + scaled(g, epsilon)))
-    carries_g = (embedded * g).sum()
-    return clean + perturbed + (carries_g - carries_g.detach())
-
-
-def _virtual(
-    expert: Expert,
-    gates: Tensor,
-    embedded: Tensor,
-    labeled: Labeled,
-    objective: Objective,
-    randomness: Randomness,
-    dropout: Generator,
-) -> Tensor:
-    """L_s plus KL(p || q): what the mixture says of unlabeled text, and of the same text perturbed.
-
-    p is a constant. The labeled and the perturbed documents go through the network together, for a
-    batch of twice the size costs a GPU hardly more; not so where q would then meet another mask than p.
-    """
-    device = device_of(expert)
-    batch, alpha, share = _unlabeled(objective, randomness.step, device)
-    part = 1.0 if share is None else share.part
-    others = _embedded(expert, batch, randomness.generator("unlabeled dropout", device, share))
-    inside = randomness.generator("dropout", device, share)
-
-    def logits_of(perturbed: Tensor) -> Tensor:
-        return _logits(expert, gates, perturbed, batch.lengths, alpha, inside)
-
-    with torch.no_grad():
-        z = logits_of(others)
-    noise = randomness.generator("noise", device, share)
-    with _constant(expert):
-        perturbed = others + _perturbation(expert, logits_of, others, z, batch, objective, noise)
-    if expert.drops_out_inside:
-        z_s = _logits(expert, gates, embedded, labeled.batch.lengths, labeled.alpha, dropout)
-        return labeled.loss(z_s) + divergence(z, logits_of(perturbed)).mean() * part
-    lengths = torch.cat([labeled.batch.lengths, batch.lengths])
-    evidence = torch.cat([labeled.alpha, alpha], dim=1)
-    both = _logits(expert, gates, _stacked(embedded, perturbed), lengths, evidence, dropout)
-    B = len(labeled.labels)
-    return labeled.loss(both[:B]) + divergence(z, both[B:]).mean() * part
-
-
-def _unlabeled(
-    objective: Objective, step: int, device: torch.device
-) -> tuple[WordBatch, Tensor, Share | None]:
-    """A step's documents without labels and alpha (I, B, Y) on them, or our share of both."""
-    assert objective.draw is not None
-    words, evidence = objective.draw(step)
-    batch, alpha = pad_words(words, device), to_device(evidence, device)
-    share = own_share(words.lengths)
-    if share is None:
-        return batch, alpha, None
-    rows = to_device(share.rows, device)
-    return taken(batch, rows), alpha[:, rows], share
+    return embedded, logits_of
 
 
 @contextmanager
@@ -246,26 +309,6 @@ def _constant(expert: Expert) -> Iterator[None]:
     finally:
         for parameter in trained:
             parameter.requires_grad_(True)
-
-
-def _perturbation(
-    expert: Expert,
-    logits_of: LogitsOf,
-    embedded: Tensor,
-    logits: Tensor,
-    batch: WordBatch,
-    objective: Objective,
-    random: Generator,
-) -> Tensor:
-    """The push (B, T, D) of vat, or of ivat where there are neighbors."""
-    if objective.neighbors is not None:
-        directions = word_directions(word_table(expert), batch.words, objective.neighbors)
-        return word_perturbation(logits_of, embedded, logits, directions, objective.epsilon)
-    noise = drawn_like(embedded, random, lambda room: room.normal_(generator=random))
-    position = torch.arange(embedded.shape[1], device=embedded.device)
-    is_inside = position < batch.lengths[:, None] - 1  # neither padding nor the end of sequence
-    noise = noise * is_inside[..., None]
-    return virtual_perturbation(logits_of, embedded, logits, noise, objective.config.xi, objective.epsilon)
 
 
 def _embedded(expert: Expert, batch: WordBatch, dropout: Generator) -> Tensor:
@@ -289,15 +332,20 @@ def _stacked(first: Tensor, second: Tensor) -> Tensor:
     return torch.cat([functional.pad(x, (0, 0, 0, T - x.shape[1])) for x in (first, second)])
 
 
+SAMPLE_DOCUMENTS = 128  # by which the norm of a perturbation is chosen
+
+
 @torch.no_grad()
-def perturbation_norm(expert: Expert, words: Ragged, training: str, config: PerturbationConfig) -> float:
-    """The norm of a push as set, or as it suits the first labeled documents."""
-    if config.epsilon is not None or training == "plain":
-        return 5.0 if config.epsilon is None else config.epsilon
+def perturbation_norm(
+    expert: Expert, words: Ragged, config: PerturbationConfig, fiftieths: float = 1.0
+) -> float:
+    """The norm of a perturbation as set, or so many fiftieths of that of the first labeled documents."""
+    if config.epsilon is not None:
+        return config.epsilon
     batch = pad_words(words.take(np.arange(min(len(words), SAMPLE_DOCUMENTS))), device_of(expert))
     embedded = expert.embed(batch.words, batch.lengths, None)
     is_inside = torch.arange(embedded.shape[1], device=embedded.device) < batch.lengths[:, None]
-    return usual_norm(embedded * is_inside[..., None], training)
+    return usual_norm(embedded * is_inside[..., None]) * fiftieths
 
 
 CANDIDATES = 16  # batches that one batch of like length is drawn from

@@ -1,9 +1,4 @@
-"""Train_expert, train_imitators, fine_tune.
-
-Which shapes the batches of a supervised stage have, so that a GPU can be made ready for them.
-
-Algorithm 1: train_expert, train_imitators, fine_tune. Its three lines, over one loop.
-"""
+"""The three stages of Algorithm 1 over one loop: train_expert, train_imitators, fine_tune."""
 
 import math
 from collections import Counter
@@ -33,7 +28,7 @@ from mein.text.batches import PieceBatch, bucketed, pad_words, to_device
 from mein.text.ragged import Ragged
 from mein.training.imitation_batches import MixedShards
 from mein.training.loop import OptimizationConfig, Outcome, Runtime, Stage, train
-from mein.training.objectives import Labeled, Objective, Randomness, neighbors_of_epochs, objective_loss
+from mein.training.objectives import Labeled, Objective, Randomness, neighbors_of_epochs
 from mein.training.parallel import own_windows, share_of, shared_logits
 from mein.training.scores import imitation_scores, supervised_scores
 
@@ -65,15 +60,13 @@ def made_ready(
     if ranks.world() > 1 or not isinstance(expert, LSTMExpert) or not can_capture(device_of(expert)):
         return nullcontext()  # several processes have shares of batches, each of another shape
     widths = frequent_widths(batches, lengths, documents, epochs)
-    unlabeled = objective.config.unlabeled_documents
-    return expert.capturing(shapes_read(expert, objective, widths, documents, unlabeled))
+    return expert.capturing(shapes_read(expert, objective, widths, documents))
 
 
-def shapes_read(
-    expert: Expert, objective: Objective, widths: Iterable[int], documents: int, unlabeled: int
-) -> set[Shape]:
-    """What an expert reads in steps of an objective over so many documents with labels, and without."""
-    if objective.draw is None:
+def shapes_read(expert: Expert, objective: Objective, widths: Iterable[int], documents: int) -> set[Shape]:
+    """What an expert reads in steps of an objective over so many labeled documents."""
+    unlabeled = objective.unlabeled_documents
+    if not unlabeled:
         return {(documents, words, True) for words in widths}
     # dropout inside keeps the two apart, and the second comes while the first is under way
     together = documents if expert.drops_out_inside else documents + unlabeled
@@ -263,7 +256,7 @@ def fine_tune(
         return Labeled(batch, alpha[:, at], labels[at], weights[at]).shared()
 
     def loss(batch: Labeled, step: int) -> Tensor:
-        return objective_loss(expert, gates(), batch, objective, Randomness(seed, name, step))
+        return objective.loss(expert, gates(), batch, Randomness(seed, name, step))
 
     @torch.no_grad()
     def score() -> dict[str, float]:

@@ -13,14 +13,13 @@ from mein.experts import gpu_lstm as captured
 from mein.experts.config import ExpertConfig
 from mein.experts.gpu_lstm import Captures, Forward, Run, Shape, read_in_range
 from mein.experts.lstm import LSTMExpert
-from mein.experts.perturb import PerturbationConfig
 from mein.runtime import ranks
 from mein.text.batches import pad_words
 from mein.text.ragged import Ragged, ragged
 from mein.training import objectives, stages
 from mein.training import stages as shapes
 from mein.training.loop import Outcome, Stage
-from mein.training.objectives import Labeled, Objective, Randomness, objective_loss
+from mein.training.objectives import Adversarial, Labeled, Objective, Plain, Randomness, Virtual
 from mein.training.stages import frequent_widths, shapes_read
 
 D, H, VOCABULARY = 8, 16, 50
@@ -145,10 +144,10 @@ def test_widths_that_come_often() -> None:
 def test_shapes_of_an_objective() -> None:
     plain = LSTMExpert(ExpertConfig(embedding_dim=D, hidden_dim=H), VOCABULARY, 2)
     inside = LSTMExpert(ExpertConfig(embedding_dim=D, hidden_dim=H, mlp_dropout=0.5), VOCABULARY, 2)
-    vat = Objective("vat", draw=draw)
-    assert shapes_read(plain, Objective("adv"), [32], 4, 6) == {(4, 32, True)}
-    assert shapes_read(plain, vat, [32], 4, 6) == {(10, 32, True), (6, 32, False)}
-    assert shapes_read(inside, vat, [32], 4, 6) == {(4, 32, True), (6, 32, False)}
+    vat = Virtual(draw, 1.0, unlabeled_documents=6)
+    assert shapes_read(plain, Adversarial(1.0), [32], 4) == {(4, 32, True)}
+    assert shapes_read(plain, vat, [32], 4) == {(10, 32, True), (6, 32, False)}
+    assert shapes_read(inside, vat, [32], 4) == {(4, 32, True), (6, 32, False)}
 
 
 class Watched(LSTMExpert):
@@ -179,7 +178,7 @@ def test_a_stage_captures_where_it_can(monkeypatch: pytest.MonkeyPatch, processe
     part = stages.LabeledPart(WORDS, labels, np.ones(4, np.float32), nothing)
     config = stages.SupervisedConfig(batch_documents=4, epochs=64)
     unused: Any = None
-    stages.train_expert(expert, part, part, config, Objective(), unused, seed=0)
+    stages.train_expert(expert, part, part, config, Plain(), unused, seed=0)
     assert seen == [{(4, 32, True)} if gpu and processes == 1 else None]
     assert expert.ready is None
 
@@ -191,14 +190,20 @@ def draw(step: int) -> tuple[Ragged, np.ndarray]:
     return WORDS, np.zeros((0, len(WORDS), 2), np.float32)
 
 
+OF: dict[str, Objective] = {
+    "plain": Plain(),
+    "adv": Adversarial(1.0),
+    "vat": Virtual(draw, 1.0, unlabeled_documents=4),
+}
+
+
 def step(expert: LSTMExpert, training: str, device: torch.device) -> Tensor:
     """The gradient of a step, all parameters end to end."""
     labels, weights = torch.arange(4, device=device) % 2, torch.ones(4, device=device)
-    objective = Objective(training, PerturbationConfig(), draw if training == "vat" else None, epsilon=1.0)
     labeled = Labeled(pad_words(WORDS, device), torch.zeros(0, 4, 2, device=device), labels, weights)
     expert.zero_grad()
     gates = torch.zeros(0, device=device)
-    objective_loss(expert, gates, labeled, objective, Randomness(0, "expert", 3)).backward()  # type: ignore[no-untyped-call]
+    OF[training].loss(expert, gates, labeled, Randomness(0, "expert", 3)).backward()  # type: ignore[no-untyped-call]
     return torch.cat([p.grad.ravel() for p in expert.parameters() if p.grad is not None])
 
 
@@ -210,9 +215,8 @@ def test_captured_experts_learn_alike(training: str) -> None:
     device = torch.device("cuda")
     config = ExpertConfig(embedding_dim=64, hidden_dim=128)
     expert = LSTMExpert(config, VOCABULARY, 2).to(device)
-    objective = Objective(training, draw=draw if training == "vat" else None)
     truth = step(expert, training, device)
-    wanted = shapes_read(expert, objective, [32, 64], 4, 4)
+    wanted = shapes_read(expert, OF[training], [32, 64], 4)
     with expert.capturing(wanted):
         assert expert.captures is not None
         assert set(expert.captures.runs) == wanted

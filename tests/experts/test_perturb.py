@@ -22,7 +22,7 @@ from mein.experts.perturb import (
 )
 from mein.text.batches import WordBatch, pad_words
 from mein.text.ragged import ragged
-from mein.training.objectives import Labeled, Objective, Randomness, objective_loss, perturbation_norm
+from mein.training.objectives import Adversarial, Labeled, Randomness, perturbation_norm
 
 WORDS, CLASSES, D = 30, 3, 6
 DOCUMENTS = [[7, 3, 9, 4, 1], [5, 1], [8, 8, 2, 1], [12, 6, 3, 20, 11, 9, 1]]
@@ -67,7 +67,7 @@ def adversarial_push(expert: Recorded, rows: Sequence[int], more_padding: int, e
     weights = torch.tensor([1.0 + row for row in rows])
     labeled = Labeled(batch, torch.zeros(0, len(rows), CLASSES), labels, weights)
     expert.seen.clear()
-    objective_loss(expert, torch.zeros(0), labeled, Objective("adv", epsilon=epsilon), Randomness(1, "s", 0))
+    Adversarial(epsilon).loss(expert, torch.zeros(0), labeled, Randomness(1, "s", 0))
     clean, perturbed = expert.seen
     return perturbed - clean
 
@@ -341,21 +341,19 @@ def test_there_are_no_more_neighbors_than_candidates_but_oneself() -> None:
 
 
 def test_the_usual_norm_is_a_fiftieth_of_the_mean_documents() -> None:
-    """Norms sqrt(9 + 16) = 5 and sqrt(4 * 36) = 12: the mean is 8.5, a fiftieth 0.17, thrice that 0.51."""
+    """Norms sqrt(9 + 16) = 5 and sqrt(4 * 36) = 12: the mean is 8.5, a fiftieth 0.17."""
     embedded = torch.tensor([[[3.0, 0.0], [0.0, 4.0]], [[6.0, 6.0], [-6.0, 6.0]]])
-    assert usual_norm(embedded, "adv") == pytest.approx(0.17)
-    assert usual_norm(embedded, "vat") == pytest.approx(0.17)
-    assert usual_norm(embedded, "ivat") == pytest.approx(0.51)
+    assert usual_norm(embedded) == pytest.approx(0.17)
 
 
 def test_the_norm_is_the_one_that_is_set_or_else_suits_the_documents() -> None:
     expert = expert_of(dropout=0.9)
     words = ragged(DOCUMENTS)
-    assert perturbation_norm(expert, words, "adv", PerturbationConfig(epsilon=0.7)) == 0.7
+    assert perturbation_norm(expert, words, PerturbationConfig(epsilon=0.7)) == 0.7
     table = expert.embedding.table().detach()
     norms = [math.sqrt(sum(float(table[w].square().sum()) for w in document)) for document in DOCUMENTS]
     expected = sum(norms) / 4 / 50
-    assert perturbation_norm(expert, words, "adv", PerturbationConfig()) == pytest.approx(expected, rel=1e-5)
-    assert perturbation_norm(expert, words, "ivat", PerturbationConfig()) == pytest.approx(
+    assert perturbation_norm(expert, words, PerturbationConfig()) == pytest.approx(expected, rel=1e-5)
+    assert perturbation_norm(expert, words, PerturbationConfig(), 3.0) == pytest.approx(
         3 * expected, rel=1e-5
     )

@@ -20,7 +20,7 @@ from mein.runtime.tensors import load_tensors
 from mein.text.batches import pack_pieces
 from mein.text.ragged import ragged
 from mein.training.loop import Runtime
-from mein.training.objectives import Objective
+from mein.training.objectives import Plain
 from mein.training.stages import LabeledPart, SupervisedConfig, fine_tune, train_expert
 from tests.support import tiny
 
@@ -75,13 +75,13 @@ def test_stage_3_with_closed_gates_is_stage_1(tmp_path: Path) -> None:
             gates = Gates(MixtureConfig(gates="sigmoid"), 2)
             torch.nn.init.constant_(gates.lam, -torch.inf)
             gates.lam.requires_grad_(False)
-            fine_tune("expert", expert, gates, train_part, dev_part, config, Objective(), runtime, seed=0)
+            fine_tune("expert", expert, gates, train_part, dev_part, config, Plain(), runtime, seed=0)
         elif name == "none":
             gates, few = Gates(MixtureConfig(), 0), [without_alpha(p) for p in (train_part, dev_part)]
-            fine_tune("expert", expert, gates, few[0], few[1], config, Objective(), runtime, seed=0)
+            fine_tune("expert", expert, gates, few[0], few[1], config, Plain(), runtime, seed=0)
         else:
             few = [without_alpha(p) for p in (train_part, dev_part)]
-            train_expert(expert, few[0], few[1], config, Objective(), runtime, seed=0)
+            train_expert(expert, few[0], few[1], config, Plain(), runtime, seed=0)
         weights.append(expert.state_dict())
     assert not torch.equal(weights[0]["output.bias"], small_expert().output.bias)
     for name, tensor in weights[0].items():

@@ -6,11 +6,11 @@ import torch
 
 from mein.experts.config import ExpertConfig
 from mein.experts.lstm import LSTMExpert
-from mein.experts.perturb import PerturbationConfig, scaled, virtual_perturbation
+from mein.experts.perturb import scaled, virtual_perturbation
 from mein.mixture.inference import expert_logits
 from mein.text.batches import pad_words
 from mein.text.ragged import Ragged, ragged
-from mein.training.objectives import Labeled, Objective, Randomness, objective_loss
+from mein.training.objectives import Adversarial, Labeled, Objective, Plain, Randomness, Virtual
 
 pytestmark = [
     pytest.mark.gpu,
@@ -40,16 +40,14 @@ def loss_and_gradient(training: str, device: torch.device, dtype: torch.dtype) -
     expert = expert_on(device, dtype)
     labels = torch.arange(len(WORDS), device=device) % CLASSES
     weights, alpha = (torch.ones(*shape, device=device, dtype=dtype) for shape in ((24,), (0, 24, CLASSES)))
-    objective = Objective(
-        training,
-        PerturbationConfig(),
-        draw=draw if training == "ivat" else None,
-        neighbors=NEIGHBORS.to(device) if training == "ivat" else None,
-        epsilon=1.0,
-    )
+    objectives: dict[str, Objective] = {
+        "plain": Plain(),
+        "adv": Adversarial(1.0),
+        "ivat": Virtual(draw, 1.0, neighbors=NEIGHBORS.to(device)),
+    }
     labeled = Labeled(pad_words(WORDS, device), alpha, labels, weights)
     gates = torch.zeros(0, device=device, dtype=dtype)
-    loss = objective_loss(expert, gates, labeled, objective, Randomness(0, "expert", 3))
+    loss = objectives[training].loss(expert, gates, labeled, Randomness(0, "expert", 3))
     loss.backward()  # type: ignore[no-untyped-call]
     gradients = [p.grad.double().cpu().ravel() for p in expert.parameters() if p.grad is not None]
     return loss.item(), torch.cat(gradients)

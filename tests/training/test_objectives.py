@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, cast
+from typing import Literal, cast, get_args
 
 import numpy as np
 import pytest
@@ -25,12 +25,17 @@ from mein.text.batches import WordBatch, pad_words
 from mein.text.ragged import Ragged, ragged
 from mein.training.loop import OptimizationConfig, Runtime, Stage, train
 from mein.training.objectives import (
+    OBJECTIVES,
+    Adversarial,
+    Draw,
+    Ingredients,
     Labeled,
     Objective,
+    Plain,
     Randomness,
     UnlabeledBatches,
+    Virtual,
     neighbors_of_epochs,
-    objective_loss,
     perturbation_norm,
     room_for_neighbors,
 )
@@ -66,10 +71,19 @@ def draw(step: int) -> tuple[Ragged, np.ndarray]:
 
 
 def objective_of(training: str, warm_up_steps: int = 0) -> Objective:
-    objective = Objective(training, PerturbationConfig(xi=XI), epsilon=EPSILON, warm_up_steps=warm_up_steps)
-    if training in ("vat", "ivat"):
-        objective = replace(objective, draw=draw)
-    return replace(objective, neighbors=NEIGHBORS) if training == "ivat" else objective
+    made: dict[str, Objective] = {
+        "plain": Plain(),
+        "adv": Adversarial(EPSILON, warm_up_steps),
+        "vat": Virtual(draw, EPSILON, xi=XI),
+        "ivat": Virtual(draw, EPSILON, xi=XI, neighbors=NEIGHBORS),
+    }
+    return made[training]
+
+
+def virtual_of(training: str) -> Virtual:
+    objective = objective_of(training)
+    assert isinstance(objective, Virtual)
+    return objective
 
 
 def labeled_batch() -> Labeled:
@@ -81,7 +95,7 @@ def labeled_batch() -> Labeled:
 def gradients_of(expert: LSTMExpert, gates: Gates, objective: Objective) -> tuple[float, dict[str, Tensor]]:
     """The loss, and the gradient of every parameter, as training gets them."""
     named = {**dict(expert.named_parameters()), "lam": gates.lam}
-    loss = objective_loss(expert, gates(), labeled_batch(), objective, Randomness(SEED, "tuned", STEP))
+    loss = objective.loss(expert, gates(), labeled_batch(), Randomness(SEED, "tuned", STEP))
     loss.backward()  # type: ignore[no-untyped-call]
     return loss.item(), {name: p.grad for name, p in named.items() if p.grad is not None}
 
@@ -236,9 +250,9 @@ def test_without_a_push_nothing_diverges(mlp_dropout: float) -> None:
     expert, gates = setting("free", is_normalized=False)
     expert.mlp_dropout, expert.drops_out_inside = mlp_dropout, mlp_dropout > 0
     losses = []
-    for objective in (replace(objective_of("vat"), epsilon=1e-9), objective_of("plain")):
+    for objective in (replace(virtual_of("vat"), epsilon=1e-9), objective_of("plain")):
         randomness = Randomness(SEED, "tuned", STEP)
-        losses.append(objective_loss(expert, gates(), labeled_batch(), objective, randomness).item())
+        losses.append(objective.loss(expert, gates(), labeled_batch(), randomness).item())
     assert losses[0] == pytest.approx(losses[1], abs=1e-9)
 
 
@@ -269,15 +283,41 @@ def test_the_norm_of_a_push_does_not_count_padding() -> None:
         expert.embedding.weight[0] = 100.0
     words = ragged([[2, 3, 1], [4, 5, 6, 7, 8, 1]])
     norms = [expert.embedding.weight[row].square().sum().sqrt().item() for row in words.to_lists()]
-    assert perturbation_norm(expert, words, "adv", PerturbationConfig()) == pytest.approx(sum(norms) / 2 / 50)
+    assert perturbation_norm(expert, words, PerturbationConfig()) == pytest.approx(sum(norms) / 2 / 50)
+
+
+def test_each_training_that_can_be_set_has_an_objective() -> None:
+    """Made of its own ingredients: the norm that suits it, neighbors and unlabeled text if it wants them."""
+    assert list(OBJECTIVES) == list(get_args(ExpertConfig.model_fields["training"].annotation))
+    expert, _ = setting("free", False)
+    words, opened = ragged(LABELED), []
+
+    def unlabeled() -> Draw:
+        opened.append(training)
+        return draw
+
+    config = PerturbationConfig(xi=XI, unlabeled_documents=5, neighbors=2)
+    epsilon = perturbation_norm(expert, words, config)
+    for training in OBJECTIVES:
+        found = OBJECTIVES[training](Ingredients(expert, words, config, 7, unlabeled))
+        if training == "plain":
+            assert found == Plain()
+        elif training == "adv":
+            assert found == Adversarial(epsilon, 7)
+        else:
+            assert isinstance(found, Virtual)
+            assert (found.draw, found.xi, found.unlabeled_documents) == (draw, XI, 5)
+            assert found.epsilon == epsilon * (3 if training == "ivat" else 1)
+            assert (found.neighbors is not None) == (training == "ivat")
+    assert opened == ["vat", "ivat"]
 
 
 def test_the_norm_of_adv_warms_up_to_exactly_epsilon() -> None:
-    objective = Objective("adv", epsilon=3.0, warm_up_steps=4)
-    norms = [objective.adversarial_norm(step) for step in (0, 1, 3, 4, 5, 10**9)]
+    objective = Adversarial(3.0, warm_up_steps=4)
+    norms = [objective.norm(step) for step in (0, 1, 3, 4, 5, 10**9)]
     assert norms == pytest.approx([0.6, 1.2, 2.4, 3.0, 3.0, 3.0])
-    assert objective.adversarial_norm(4) == objective.adversarial_norm(5) == 3.0
-    assert Objective("adv", epsilon=3.0).adversarial_norm(0) == 3.0
+    assert objective.norm(4) == objective.norm(5) == 3.0
+    assert Adversarial(3.0).norm(0) == 3.0
 
 
 def test_an_unfinished_warm_up_pushes_less() -> None:
@@ -306,12 +346,12 @@ def test_p_is_a_constant_and_it_would_show_if_it_were_not(training: str) -> None
 def test_a_step_repeats_and_the_next_one_differs(training: str) -> None:
     expert, mixture = setting("free", False)
     objective = objective_of(training)
-    if objective.draw is not None:
+    if isinstance(objective, Virtual):
         objective = replace(objective, draw=lambda step: draw(STEP))
 
     def loss_of(seed: int, stage: str, step: int) -> float:
         labeled = labeled_batch()
-        return objective_loss(expert, mixture(), labeled, objective, Randomness(seed, stage, step)).item()
+        return objective.loss(expert, mixture(), labeled, Randomness(seed, stage, step)).item()
 
     first = loss_of(1, "expert", 0)
     assert loss_of(1, "expert", 0) == first
@@ -347,15 +387,15 @@ class DropsOutInside(Expert):
 def test_clean_and_perturbed_documents_are_dropped_out_alike_also_inside_the_expert(training: str) -> None:
     """Without a push to speak of nothing changes: adv counts L_s twice, and vat's divergence is zero."""
     torch.manual_seed(3)
-    expert, objective = DropsOutInside(), objective_of(training)
+    expert = DropsOutInside()
     batch = pad_words(ragged(LABELED), CPU)
     labeled = Labeled(batch, torch.zeros(0, 3, CLASSES), torch.tensor(LABELS), torch.tensor(WEIGHTS))
-    objective = replace(objective, epsilon=1e-9)
+    objective: Objective = Adversarial(1e-9)
     if training == "vat":
-        objective = replace(objective, draw=lambda step: (ragged(UNLABELED), np.zeros((0, 2, CLASSES))))
+        objective = Virtual(lambda step: (ragged(UNLABELED), np.zeros((0, 2, CLASSES))), 1e-9, xi=XI)
     randomness = Randomness(SEED, "tuned", STEP)
-    plain = objective_loss(expert, torch.zeros(0), labeled, Objective(), randomness).item()
-    found = objective_loss(expert, torch.zeros(0), labeled, objective, randomness).item()
+    plain = Plain().loss(expert, torch.zeros(0), labeled, randomness).item()
+    found = objective.loss(expert, torch.zeros(0), labeled, randomness).item()
     assert found == pytest.approx(2 * plain if training == "adv" else plain, rel=1e-5)
 
 
@@ -367,7 +407,7 @@ def test_a_teacher_learns_its_temperature_by_hand() -> None:
     said = [[0.9, 0.1], [0.3, 0.7]]
     batch = WordBatch(torch.tensor(said).log(), torch.tensor([2, 2]))
     labeled = Labeled(batch, torch.zeros(0, 2, 2), torch.tensor([1, 1]), torch.tensor([1.0, 3.0]))
-    objective_loss(soft_labels, torch.zeros(0), labeled, Objective(), Randomness(0, "s", 0)).backward()  # type: ignore[no-untyped-call]
+    Plain().loss(soft_labels, torch.zeros(0), labeled, Randomness(0, "s", 0)).backward()  # type: ignore[no-untyped-call]
     expected = 0.0
     for weight, probs in zip((0.5, 1.5), said, strict=True):
         z = [math.log(p) / 2 for p in probs]
@@ -409,7 +449,7 @@ def test_a_killed_ivat_goes_on_with_the_neighbors_of_its_epoch(tmp_path: Path, k
         expert, gates = setting("free", True)
         words = ragged(LABELED)
         room = room_for_neighbors(expert, words, PerturbationConfig(neighbors=2))
-        objective = replace(objective_of("ivat"), draw=lambda step: draw(STEP), neighbors=room)
+        objective = replace(virtual_of("ivat"), draw=lambda step: draw(STEP), neighbors=room)
         begin, carried = neighbors_of_epochs(expert, words, objective.neighbors)
         used: list[Tensor] = []
 
@@ -417,7 +457,7 @@ def test_a_killed_ivat_goes_on_with_the_neighbors_of_its_epoch(tmp_path: Path, k
             if step == last:
                 raise KeyboardInterrupt
             used.append(room.clone())
-            return objective_loss(expert, gates(), labeled_batch(), objective, Randomness(SEED, "s", step))
+            return objective.loss(expert, gates(), labeled_batch(), Randomness(SEED, "s", step))
 
         def plan(epoch: int) -> Iterator[np.ndarray]:
             yield from (np.array([row]) for row in range(3))

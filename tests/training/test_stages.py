@@ -26,7 +26,7 @@ from mein.store.manifest import EXPERT_COLUMN
 from mein.store.store import Store
 from mein.text.ragged import ragged
 from mein.training.loop import Runtime
-from mein.training.objectives import Objective
+from mein.training.objectives import Plain
 from mein.training.stages import (
     ImitationConfig,
     LabeledPart,
@@ -163,7 +163,7 @@ def test_stage_1_moves_every_parameter_of_the_expert(tmp_path: Path) -> None:
     part = replace(part, alpha=part.alpha[:0])
     before = weights(expert)
     outcome = train_expert(
-        expert, part, part, CONFIG, Objective(), Runtime(RunFolder(tmp_path), Quiet(), 1e9), seed=0
+        expert, part, part, CONFIG, Plain(), Runtime(RunFolder(tmp_path), Quiet(), 1e9), seed=0
     )
     assert outcome.epoch > 0
     assert moved(before, weights(expert)) == set(before)
@@ -175,7 +175,7 @@ def test_stage_3_moves_every_parameter_of_the_expert_and_the_gates(tmp_path: Pat
     gates = Gates(MixtureConfig.model_validate({"gates": kind}), 3)
     before, lam, alpha = weights(expert), gates.lam.detach().clone(), part.alpha.copy()
     runtime = Runtime(RunFolder(tmp_path), Quiet(), 1e9)
-    outcome = fine_tune("mixture", expert, gates, part, part, CONFIG, Objective(), runtime, seed=0)
+    outcome = fine_tune("mixture", expert, gates, part, part, CONFIG, Plain(), runtime, seed=0)
     assert outcome.epoch > 0
     assert moved(before, weights(expert)) == set(before)
     assert (gates.lam != lam).all()
