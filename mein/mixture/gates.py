@@ -1,8 +1,12 @@
-"""Free gates, fitted where the expert has not seen the labels: z / tau + sum_i w_i alpha_i on dev."""
+"""The gates g_i of the mixture: free ones, fitted on dev as z / tau + sum_i w_i alpha_i, or the paper's."""
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
 
 import numpy as np
 import torch
 from scipy.optimize import minimize
+from torch import Tensor, nn
 from torch.nn import functional
 
 RIDGE = 0.1  # near the best of 0.001 .. 3 on ten sets of 400 to 2,000 labels (docs/log.md)
@@ -12,6 +16,79 @@ SMALLEST_SCALE = (
 )
 CHANCE = 2.0  # standard errors; with one, right gates were held back where labels are few (docs/log.md)
 LARGEST_LOG_TAU = 5.0  # and the least is 0: an expert that errs nowhere on dev is not made surer still
+
+
+class Gates(nn.Module, ABC):
+    """g_i for each imitator, from `lam`: the paper's lambda (a keyword in Python)."""
+
+    is_fitted: ClassVar[bool]
+    """Whether `start` fits them, which evidence that is zero on train needs."""
+
+    def __init__(self, imitators: int) -> None:
+        super().__init__()
+        self.lam = nn.Parameter(torch.zeros(imitators))
+
+    @abstractmethod
+    def forward(self) -> Tensor:
+        """g (I,)."""
+
+    @abstractmethod
+    def start(self, logits: np.ndarray, alpha: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> float:
+        """Set the gates that tuning starts from, given z (n, Y) and alpha (I, n, Y) of dev; tau."""
+
+    @abstractmethod
+    def accepts(
+        self, logits: np.ndarray, before: np.ndarray, labels: np.ndarray, weights: np.ndarray
+    ) -> bool:
+        """Whether tuning is kept that leads from the expert's logits (n, Y) on dev to the mixture's."""
+
+
+class FreeGates(Gates):
+    """lam_i itself, which knows no bounds: fitted on dev, and given up where dev is worse for them."""
+
+    is_fitted = True
+
+    def forward(self) -> Tensor:
+        """g (I,)."""
+        return self.lam
+
+    def start(self, logits: np.ndarray, alpha: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> float:
+        """Fit them."""
+        if not len(alpha):
+            return 1.0
+        gates, tau = open_gates(logits, alpha, labels, weights)
+        with torch.no_grad():
+            self.lam.copy_(torch.from_numpy(gates))
+        return tau
+
+    def accepts(
+        self, logits: np.ndarray, before: np.ndarray, labels: np.ndarray, weights: np.ndarray
+    ) -> bool:
+        """Whether dev is not worse."""
+        return not is_worse(logits, before, labels, weights)
+
+
+class SigmoidGates(Gates):
+    """sigma(lam_i), within (0, 1), as in the paper: only tuning moves them."""
+
+    is_fitted = False
+
+    def forward(self) -> Tensor:
+        """g (I,)."""
+        return torch.sigmoid(self.lam)
+
+    def start(self, logits: np.ndarray, alpha: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> float:
+        """Leave lam at 0, as the paper does."""
+        return 1.0
+
+    def accepts(
+        self, logits: np.ndarray, before: np.ndarray, labels: np.ndarray, weights: np.ndarray
+    ) -> bool:
+        """Always, as the paper does."""
+        return True
+
+
+GATES: dict[str, type[Gates]] = {"free": FreeGates, "sigmoid": SigmoidGates}  # by mixture.gates
 
 
 def fit_gates(

@@ -4,9 +4,10 @@ from typing import Literal
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
+from mein.mixture.gates import GATES
 from mein.runtime.seeds import numpy_generator
 from mein.runtime.settings import Settings
 
@@ -26,29 +27,7 @@ class MixtureConfig(Settings):
     @property
     def uses_lexicon(self) -> bool:
         """Whether there is a gate for a lexicon: it has to be fitted on dev."""
-        return self.has_lexicon and self.gates == "free"
-
-
-class Gates(nn.Module):
-    """g_i for each imitator: sigma(lam_i) as in the paper, or lam_i itself, which knows no bounds.
-
-    `lam` is the paper's lambda (a keyword in Python).
-    """
-
-    def __init__(self, config: MixtureConfig, imitators: int) -> None:
-        super().__init__()
-        self.kind = config.gates
-        self.lam = nn.Parameter(torch.zeros(imitators))
-
-    @torch.no_grad()
-    def set(self, gates: np.ndarray) -> None:
-        """Give free gates (I,) these values."""
-        assert self.kind == "free", self.kind
-        self.lam.copy_(torch.from_numpy(gates))
-
-    def forward(self) -> Tensor:
-        """g (I,)."""
-        return torch.sigmoid(self.lam) if self.kind == "sigmoid" else self.lam
+        return self.has_lexicon and GATES[self.gates].is_fitted
 
 
 def mix(logits: Tensor, alpha: Tensor, gates: Tensor) -> Tensor:

@@ -11,9 +11,8 @@ from mein.data.corpus import Corpus
 from mein.data.soft_labels import SoftLabels, SoftLabelTable
 from mein.experts.base import Expert
 from mein.imitators.reference import Imitators
-from mein.mixture.gates import is_worse, open_gates
+from mein.mixture.gates import GATES
 from mein.mixture.inference import choose_device
-from mein.mixture.mixture import Gates
 from mein.model.artefacts import load_indexer, restore
 from mein.model.build import (
     build_expert,
@@ -199,10 +198,8 @@ def _tune(run: Run, expert: Expert, imitators: Imitators, name: str) -> tuple[np
         labeled_part(run, part, evidence(run, imitators, name, part)) for part in ("train", "dev")
     )
     z = run.dev_logits(expert)
-    gates, tau = Gates(run.config.mixture, len(dev_part.alpha)), 1.0
-    if gates.kind == "free" and len(dev_part.alpha):
-        opened, tau = open_gates(z, dev_part.alpha, dev_part.labels, dev_part.weights)
-        gates.set(opened)
+    gates = GATES[run.config.mixture.gates](len(dev_part.alpha))
+    tau = gates.start(z, dev_part.alpha, dev_part.labels, dev_part.weights)
     fine_tune(
         name,
         expert,
@@ -215,12 +212,11 @@ def _tune(run: Run, expert: Expert, imitators: Imitators, name: str) -> tuple[np
         run.config.seed,
     )
     values: np.ndarray = gates().detach().cpu().double().numpy()
-    if gates.kind == "free":
-        mixed = mixed_logits(run.dev_logits(expert), dev_part.alpha, values)
-        if ranks.agreed({"worse": is_worse(mixed, z, dev_part.labels, dev_part.weights)})["worse"]:
-            _settled(run, expert, "expert")
-            return np.zeros_like(values), 1.0
-    return values, tau
+    mixed = mixed_logits(run.dev_logits(expert), dev_part.alpha, values)
+    if ranks.agreed({"kept": gates.accepts(mixed, z, dev_part.labels, dev_part.weights)})["kept"]:
+        return values, tau
+    _settled(run, expert, "expert")
+    return np.zeros_like(values), 1.0
 
 
 def _new_expert(run: Run) -> Expert:

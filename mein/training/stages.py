@@ -19,8 +19,9 @@ from mein.experts.lstm import LSTMExpert
 from mein.imitators.projected import projected_loss, stream_of
 from mein.imitators.reference import Imitators
 from mein.imitators.windows import Stream
+from mein.mixture.gates import FreeGates, Gates
 from mein.mixture.inference import CachedLogits, device_of
-from mein.mixture.mixture import Gates, MixtureConfig, mix
+from mein.mixture.mixture import mix
 from mein.runtime import ranks
 from mein.runtime.seeds import numpy_generator
 from mein.store.store import Store
@@ -149,7 +150,7 @@ def train_expert(
     seed: int,
 ) -> Outcome:
     """Theta' = argmin L_s: the first line. It is the third with every lambda at -inf."""
-    no_gates = Gates(MixtureConfig(), 0).to(device_of(expert))
+    no_gates = FreeGates(0).to(device_of(expert))
     return fine_tune("expert", expert, no_gates, train_part, dev_part, config, objective, runtime, seed)
 
 

@@ -11,7 +11,8 @@ from mein.evaluation.comparison import EXPERT, TFIDF
 from mein.experts.config import ExpertConfig
 from mein.experts.lstm import LSTMExpert
 from mein.imitators.reference import Imitators, ImitatorsConfig, average_windows
-from mein.mixture.mixture import Gates, MixtureConfig, mix, supervised_loss
+from mein.mixture.gates import FreeGates, SigmoidGates
+from mein.mixture.mixture import mix, supervised_loss
 from mein.model.loading import load_model
 from mein.model.model import mixed_logits
 from mein.runtime.progress import Quiet
@@ -39,7 +40,7 @@ def test_gates_of_zero_leave_the_expert_bit_for_bit(dtype: torch.dtype) -> None:
 
 
 def test_sigmoid_gates_with_lam_at_minus_infinity_are_zero() -> None:
-    gates = Gates(MixtureConfig(gates="sigmoid"), 3)
+    gates = SigmoidGates(3)
     with torch.no_grad():
         gates.lam.fill_(-torch.inf)
     assert gates().tolist() == [0.0, 0.0, 0.0]
@@ -72,13 +73,13 @@ def test_stage_3_with_closed_gates_is_stage_1(tmp_path: Path) -> None:
         runtime.folder.path.mkdir()
         expert = small_expert()
         if name == "closed":
-            gates = Gates(MixtureConfig(gates="sigmoid"), 2)
-            torch.nn.init.constant_(gates.lam, -torch.inf)
-            gates.lam.requires_grad_(False)
-            fine_tune("expert", expert, gates, train_part, dev_part, config, Plain(), runtime, seed=0)
+            shut = SigmoidGates(2)
+            torch.nn.init.constant_(shut.lam, -torch.inf)
+            shut.lam.requires_grad_(False)
+            fine_tune("expert", expert, shut, train_part, dev_part, config, Plain(), runtime, seed=0)
         elif name == "none":
-            gates, few = Gates(MixtureConfig(), 0), [without_alpha(p) for p in (train_part, dev_part)]
-            fine_tune("expert", expert, gates, few[0], few[1], config, Plain(), runtime, seed=0)
+            few = [without_alpha(p) for p in (train_part, dev_part)]
+            fine_tune("expert", expert, FreeGates(0), few[0], few[1], config, Plain(), runtime, seed=0)
         else:
             few = [without_alpha(p) for p in (train_part, dev_part)]
             train_expert(expert, few[0], few[1], config, Plain(), runtime, seed=0)

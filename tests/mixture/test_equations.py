@@ -10,7 +10,8 @@ from torch import Tensor
 from mein.experts.config import ExpertConfig
 from mein.experts.lstm import LSTMExpert
 from mein.imitators.reference import Imitators, ImitatorsConfig, average_windows, imitation_loss
-from mein.mixture.mixture import Gates, MixtureConfig, mix, supervised_loss
+from mein.mixture.gates import SigmoidGates
+from mein.mixture.mixture import mix, supervised_loss
 from mein.text.batches import pack_pieces
 from mein.text.ragged import Ragged
 
@@ -146,7 +147,7 @@ def test_equation_7_stays_finite_far_below_the_smallest_float() -> None:
 def test_equations_5_and_6_the_mixture() -> None:
     torch.manual_seed(3)
     z, alpha = torch.randn(2, CLASSES).double(), torch.randn(4, 2, CLASSES).double()
-    gates = Gates(MixtureConfig(gates="sigmoid"), 4).double()
+    gates = SigmoidGates(4).double()
     with torch.no_grad():
         gates.lam.copy_(torch.tensor([-1.0, 0.0, 0.5, 2.0]))
     found = mix(z, alpha, gates())
@@ -156,12 +157,6 @@ def test_equations_5_and_6_the_mixture() -> None:
             for i, lam in enumerate([-1.0, 0.0, 0.5, 2.0]):
                 expected += sigmoid(lam) * alpha[i, row, y].item()
             assert found[row, y].item() == pytest.approx(expected, rel=1e-7)
-
-
-def test_free_gates_are_lambda_itself_and_can_be_set() -> None:
-    gates = Gates(MixtureConfig(gates="free"), 3)
-    gates.set(np.array([-2.0, 0.5, 30.0]))
-    assert gates().tolist() == gates.lam.tolist() == [-2.0, 0.5, 30.0]
 
 
 def test_equations_4_and_13_the_supervised_loss() -> None:

@@ -1,6 +1,7 @@
 """Gates open for evidence that is true, stay shut for noise, and never cost anything on dev."""
 
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -9,9 +10,19 @@ from scipy.special import log_softmax
 
 from mein.evaluation.comparison import EXPERT, MIXTURE
 from mein.evaluation.metrics import apply_temperature, evaluate, fit_temperature
-from mein.mixture.gates import SMALLEST_SCALE, _scales, fit_gates, held_back, is_worse, open_gates
-from mein.mixture.mixture import Gates, MixtureConfig
-from mein.run import algorithm as run
+from mein.mixture import gates as gates_module
+from mein.mixture.gates import (
+    GATES,
+    SMALLEST_SCALE,
+    FreeGates,
+    SigmoidGates,
+    _scales,
+    fit_gates,
+    held_back,
+    is_worse,
+    open_gates,
+)
+from mein.mixture.mixture import MixtureConfig
 from mein.run import state as workspace
 from mein.run.evaluate import log_probs_of_all, train_and_judge
 from mein.run.prepare import read_labeled
@@ -118,7 +129,9 @@ def test_a_run_expects_its_temperature_near_the_tau_of_its_gates(
         expected.append(usual)
         return fit_temperature(logits, labels, usual, weights)
 
-    monkeypatch.setattr(run, "open_gates", lambda z, alpha, labels, weights: (np.zeros(len(alpha)), 7.0))
+    monkeypatch.setattr(
+        gates_module, "open_gates", lambda z, alpha, labels, weights: (np.zeros(len(alpha)), 7.0)
+    )
     monkeypatch.setattr(workspace, "fit_temperature", watched)
     train_and_judge(tiny.config(), tiny.corpus(), tmp_path / "run", Quiet(), controls=())
     assert expected == [1.0, 1.0, 7.0]  # the expert's, the imitators' alone, the mixture's
@@ -166,15 +179,38 @@ def test_more_labels_bring_the_gates_nearer_to_the_best_ones() -> None:
     assert excess[2] < 0.003
 
 
-@pytest.mark.parametrize("value", [1e-6, 0.3, 20.0, 148.0])
-def test_free_gates_take_the_values_that_they_are_given(value: float) -> None:
-    gates = Gates(MixtureConfig(), 2)
-    gates.set(np.array([value, 1.0]))
-    assert gates().tolist() == pytest.approx([value, 1.0], rel=1e-5)
+def test_free_gates_start_as_fitted_and_are_lambda_itself() -> None:
+    z, alpha, labels = evidence(200, 3, truth=0.9)
+    free, weights = FreeGates(len(alpha)), np.ones(200)
+    fitted, expected = open_gates(z, alpha, labels, weights)
+    assert free.start(z, alpha, labels, weights) == expected > 1.0
+    assert np.abs(fitted).max() > 0.3
+    assert free().tolist() == free.lam.tolist() == pytest.approx(fitted.tolist(), rel=1e-5)
+    assert FreeGates(0).start(z, alpha[:0], labels, weights) == 1.0
+
+
+def test_sigmoid_gates_start_at_a_half_whatever_dev_is_like() -> None:
+    z, alpha, labels = evidence(200, 3, truth=0.9)
+    sigmoid = SigmoidGates(len(alpha))
+    assert sigmoid.start(z, alpha, labels, np.ones(200)) == 1.0
+    assert sigmoid().tolist() == [0.5] * len(alpha)
+
+
+def test_only_free_gates_give_tuning_up_where_dev_is_worse() -> None:
+    right, labels, weights = np.repeat([[1.0, 0.0]], 30, axis=0), np.zeros(30), np.ones(30)
+    assert not FreeGates(1).accepts(-right, right, labels, weights)
+    assert FreeGates(1).accepts(right, -right, labels, weights)
+    assert SigmoidGates(1).accepts(-right, right, labels, weights)
+
+
+def test_every_gate_form_can_be_set() -> None:
+    assert list(GATES) == list(get_args(MixtureConfig.model_fields["gates"].annotation))
+    assert MixtureConfig(has_lexicon=True).uses_lexicon
+    assert not MixtureConfig(has_lexicon=True, gates="sigmoid").uses_lexicon
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
-@pytest.mark.parametrize("kind", ["free", "sigmoid"])
+@pytest.mark.parametrize("kind", list(GATES))
 def test_the_mixture_is_not_worse_on_dev_than_its_expert_beyond_chance(
     tmp_path: Path, seed: int, kind: str
 ) -> None:
@@ -187,7 +223,7 @@ def test_the_mixture_is_not_worse_on_dev_than_its_expert_beyond_chance(
 
 
 def test_gates_are_learned_from_gradients_too() -> None:
-    gates = Gates(MixtureConfig(gates="sigmoid"), 2)
+    gates = SigmoidGates(2)
     gates().sum().backward()
     assert gates.lam.grad is not None
     assert torch.allclose(gates.lam.grad, torch.tensor(0.25))  # the slope of the sigmoid at 0

@@ -16,7 +16,7 @@ from mein.experts.config import ExpertConfig
 from mein.experts.lstm import LSTMExpert
 from mein.experts.perturb import PerturbationConfig
 from mein.experts.transformer import GivenExpert
-from mein.mixture.mixture import Gates, MixtureConfig
+from mein.mixture.gates import GATES, Gates, SigmoidGates
 from mein.runtime.progress import Quiet
 from mein.runtime.run_folder import RunFolder
 from mein.runtime.seeds import derive_seed
@@ -50,11 +50,11 @@ COUNTS = torch.tensor([0, 5, 4, 3, 3, 2, 2, 1, 1, 1, 1, 1], dtype=torch.double)
 EPSILON, XI, SEED, STEP = 1.3, 0.2, 11, 4
 
 
-def setting(gates: Literal["free", "sigmoid"], is_normalized: bool) -> tuple[LSTMExpert, Gates]:
+def setting(gates: str, is_normalized: bool) -> tuple[LSTMExpert, Gates]:
     torch.manual_seed(7)
     config = ExpertConfig(embedding_dim=D, hidden_dim=5, mlp_dim=6, dropout=DROPOUT)
     expert = LSTMExpert(config, VOCABULARY, CLASSES, COUNTS if is_normalized else None).double()
-    mixture = Gates(MixtureConfig(gates=gates), 2).double()
+    mixture = GATES[gates](2).double()
     with torch.no_grad():
         mixture.lam.copy_(torch.tensor([0.7, -0.4]))
         expert.output.weight.mul_(2.0)
@@ -110,7 +110,7 @@ class Plainly:
     def __init__(self, expert: LSTMExpert, gates: Gates, is_normalized: bool) -> None:
         self.w = dict(expert.named_parameters())
         self.lam = gates.lam
-        self.gates = [torch.sigmoid(lam) if gates.kind == "sigmoid" else lam for lam in gates.lam]
+        self.gates = [torch.sigmoid(lam) if isinstance(gates, SigmoidGates) else lam for lam in gates.lam]
         self.is_normalized = is_normalized
 
     def table(self) -> list[Tensor]:

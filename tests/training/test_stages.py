@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from mein.experts.config import ExpertConfig
 from mein.experts.lstm import LSTMExpert
+from mein.mixture.gates import GATES
 from mein.mixture.inference import imitator_alpha
-from mein.mixture.mixture import Gates, MixtureConfig
 from mein.model.artefacts import load_indexer
 from mein.run.algorithm import CONTROLS, learned_expert, learned_imitators, tune_mixture_and_controls
 from mein.run.prepare import prepare, read_labeled
@@ -169,10 +169,10 @@ def test_stage_1_moves_every_parameter_of_the_expert(tmp_path: Path) -> None:
     assert moved(before, weights(expert)) == set(before)
 
 
-@pytest.mark.parametrize("kind", ["free", "sigmoid"])
+@pytest.mark.parametrize("kind", list(GATES))
 def test_stage_3_moves_every_parameter_of_the_expert_and_the_gates(tmp_path: Path, kind: str) -> None:
     part, expert = synthetic_part(), small_expert()
-    gates = Gates(MixtureConfig.model_validate({"gates": kind}), 3)
+    gates = GATES[kind](3)
     before, lam, alpha = weights(expert), gates.lam.detach().clone(), part.alpha.copy()
     runtime = Runtime(RunFolder(tmp_path), Quiet(), 1e9)
     outcome = fine_tune("mixture", expert, gates, part, part, CONFIG, Plain(), runtime, seed=0)
