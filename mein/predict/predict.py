@@ -155,7 +155,7 @@ def predict_file(
     label = Predictor(model, imitators_only=wanted.imitators_only, fragments=wanted.fragments)
     reporter = Quiet() if reporter is None else reporter
     with (
-        open_parts(target, _identity(model, source, wanted), resume) as parts,
+        open_parts(target, _identity(model, source, wanted), resume, reporter.log) as parts,
         open_writer(target) as writer,
         reporter.task("predicting", None) as task,
     ):

@@ -1,9 +1,12 @@
-"""What was labeled before a kill: predictions in parts beside the output, each whole or not there.
+"""What was labeled before a kill: predictions in parts beside the output, each complete or not there.
 
 OUT.parts/
 ├── manifest.json   whose parts these are: source, model, what was asked
-├── 000000.arrow    predictions of the first chunk of documents, without their texts and other columns
+├── 000000.arrow    predictions of the first chunk of documents, without their texts and other columns:
+│                   an Arrow stream, and after it a digest of what the manifest says, its number and itself
 └── ...
+
+A part whose digest is another, since it was damaged or written for another place, is computed again.
 
 The output itself is written anew from the source and the parts, so it is the same however often it was
 interrupted. The folder takes 8 bytes a document and class, more where fragments are asked for; it goes
@@ -26,14 +29,17 @@ from mein.data.files import find_files
 from mein.data.writers import UnfitError
 from mein.errors import InputError, RunError
 from mein.model.model import Model
-from mein.runtime.files import atomic_path, is_temporary
+from mein.runtime.files import is_temporary, write_atomically
 from mein.runtime.run_folder import RunFolder
 
 MANIFEST = "manifest.json"
+DIGEST_BYTES = 16
 
 
 @contextmanager
-def open_parts(target: Path, identity: dict[str, Any], resume: bool) -> Iterator["Parts"]:
+def open_parts(
+    target: Path, identity: dict[str, Any], resume: bool, log: Callable[[str], None]
+) -> Iterator["Parts"]:
     """The parts of a labeling into `target`; at a clean exit they are removed.
 
     They also go where no restart could use them: none is whole, or the source itself is at fault. Where
@@ -44,9 +50,9 @@ def open_parts(target: Path, identity: dict[str, Any], resume: bool) -> Iterator
             f"{target} cannot be written (No such file or directory); "
             "check the folder, its permissions and the free space."
         )
-    parts = Parts(target)
+    parts = Parts(target, identity, log)
     with parts.folder.held():
-        parts.claim(identity, resume)
+        parts.claim(resume)
         try:
             yield parts
         except UnfitError as problem:
@@ -66,14 +72,16 @@ def open_parts(target: Path, identity: dict[str, Any], resume: bool) -> Iterator
 class Parts:
     """Tables of predictions by number, in a folder beside the output."""
 
-    def __init__(self, target: Path) -> None:
+    def __init__(self, target: Path, identity: dict[str, Any], log: Callable[[str], None]) -> None:
         self.target = target
+        self.identity: dict[str, Any] = json.loads(json.dumps(identity))  # as the manifest holds it
+        self.log = log
         self.folder = RunFolder(target.with_name(f"{target.name}.parts"))
 
-    def claim(self, identity: dict[str, Any], resume: bool) -> None:
+    def claim(self, resume: bool) -> None:
         """Make the folder this labeling's, keeping what is there where it is this very one's."""
-        found = self._found()
-        is_same = found is not None and found == json.loads(json.dumps(identity))
+        found, identity = self._found(), self.identity
+        is_same = found == identity
         if is_same and self.done() and not resume:
             raise RunError(
                 f"{self.folder.path} holds {self.done()} parts of this very labeling, which was stopped: "
@@ -93,23 +101,29 @@ class Parts:
         """A part as it was kept, or as it is made now, and then kept."""
         path = self.folder / f"{number:06}.arrow"
         if path.exists():
-            with pa.OSFile(str(path)) as file:
-                return pa.ipc.open_file(file).read_all()
-        made = make()
-        with (
-            atomic_path(path) as temporary,
-            pa.OSFile(str(temporary), "wb") as file,
-            pa.ipc.new_file(file, made.schema) as writer,
-        ):
+            part = path.read_bytes()
+            content = part[:-DIGEST_BYTES]
+            if part == content + self._digest(number, content):
+                return pa.ipc.open_stream(content).read_all()
+            self.log(f"{path} is damaged or from elsewhere: labeling its documents again")
+        made, sink = make(), pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, made.schema) as writer:
             writer.write_table(made)
+        content = sink.getvalue().to_pybytes()
+        write_atomically(path, content + self._digest(number, content))
         return made
 
+    def _digest(self, number: int, content: bytes) -> bytes:
+        """Of a part and its place: nothing else has it."""
+        place = json.dumps([self.identity, number], sort_keys=True).encode("utf-8")
+        return hashlib.blake2b(place + content, digest_size=DIGEST_BYTES).digest()
+
     def done(self) -> int:
-        """How many parts are whole."""
+        """How many parts there are."""
         return len(list(self.folder.path.glob("*.arrow")))
 
     def remove(self) -> None:
-        """Remove the folder, its parts first: without a manifest they would be taken for a stranger's."""
+        """Remove the folder, its parts first: without a manifest they would be taken for unknown files."""
         self._clear(keeps_parts=False)
         shutil.rmtree(self.folder.path, ignore_errors=True)
 
@@ -154,7 +168,7 @@ def identity_of(model: Model, source: str, **asked: Any) -> dict[str, Any]:
 
 
 def fingerprint(model: Model) -> str:
-    """Equal for two models only if they say the same of every text."""
+    """Equal for two models only if they predict the same of every text."""
     digest = hashlib.blake2b(model.indexer.fingerprint.encode("utf-8"), digest_size=16)
     states = [model.expert.state_dict(), model.imitators.state_dict()]
     states += [] if model.lexicon is None else [model.lexicon.tensors()]

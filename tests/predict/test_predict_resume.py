@@ -5,7 +5,7 @@ import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +20,7 @@ from mein.model.loading import load_model
 from mein.model.model import Model
 from mein.predict.predict import Predictor, Wanted, predict_file
 from mein.predict.resume import fingerprint
+from mein.runtime.progress import Quiet
 from tests.support.reviews import LABELS, NEW, RAW, TEXTS, tiny
 
 WANTED = Wanted(all_probabilities=True, fragments=2, abstain_below=0.6)
@@ -191,6 +192,61 @@ def test_parts_of_another_labeling_are_refused(
     predict_file(model, str(source), out, wanted)  # anew
     assert sum(labeled) == len(NEW)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.csv", "out.csv"]
+
+
+def flip_a_bit(part: Path) -> None:
+    content = bytearray(part.read_bytes())
+    content[len(content) // 2] ^= 4
+    part.write_bytes(content)
+
+
+def take_the_next(part: Path) -> None:
+    part.write_bytes(part.with_name("000001.arrow").read_bytes())
+
+
+def take_another_models(part: Path) -> None:
+    part.write_bytes((part.parents[1] / "other.csv.parts" / part.name).read_bytes())
+
+
+HARMS: dict[str, Callable[[Path], object]] = {
+    "bit": flip_a_bit,
+    "zeroed": lambda part: part.write_bytes(bytes(part.stat().st_size)),
+    "truncated": lambda part: part.write_bytes(part.read_bytes()[:-100]),
+    "emptied": lambda part: part.write_bytes(b""),
+    "appended": lambda part: part.write_bytes(part.read_bytes() + b"0123456789"),
+    "another place": take_the_next,
+    "another model": take_another_models,
+}
+
+
+@pytest.mark.parametrize("harm", list(HARMS))
+def test_a_part_that_is_not_what_was_written_is_labeled_again(
+    model: Model, harm: str, tmp_path: Path, labeled: list[int]
+) -> None:
+    texts = [NEW[n % len(NEW)] for n in range(45)]  # in threes of 15, so that parts fit in each other's place
+    source, out = write_source(tmp_path, texts), tmp_path / "out.csv"
+    predict_file(model, str(source), tmp_path / "expected.csv", WANTED)
+    stop_after(2, model, source, out)
+    stop_after(2, replace(model, gates=model.gates + 2.0), source, tmp_path / "other.csv")
+    HARMS[harm](tmp_path / "out.csv.parts" / "000000.arrow")
+    labeled.clear()
+    lines = Lines()
+    assert predict_file(model, str(source), out, WANTED, lines, resume=True) == 45
+    assert out.read_bytes() == (tmp_path / "expected.csv").read_bytes()
+    assert labeled == [15, 15]  # the harmed one and the one that was still to come
+    assert lines.logged == [
+        f"{tmp_path}/out.csv.parts/000000.arrow is damaged or from elsewhere: labeling its documents again"
+    ]
+
+
+class Lines(Quiet):
+    """A reporter that keeps what is logged."""
+
+    def __init__(self) -> None:
+        self.logged: list[str] = []
+
+    def log(self, line: str) -> None:
+        self.logged.append(line)
 
 
 def test_what_was_done_is_not_thrown_away_by_mistake(
