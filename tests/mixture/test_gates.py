@@ -7,8 +7,8 @@ import pytest
 import torch
 from scipy.special import log_softmax
 
-from mein.evaluation.comparison import EXPERT, MIXTURE
 from mein.evaluation.metrics import apply_temperature, evaluate, fit_temperature
+from mein.evaluation.systems import EXPERT, MIXTURE
 from mein.mixture.gates import SMALLEST_SCALE, _scales, fit_gates, held_back, is_worse, open_gates
 from mein.mixture.mixture import Gates, MixtureConfig
 from mein.run import algorithm as run
