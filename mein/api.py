@@ -18,10 +18,10 @@ from mein.config import Config, load_config
 from mein.data.python import Unlabeled, as_list, as_texts, as_weights, corpus_of_lists
 from mein.data.soft_labels import SoftLabels
 from mein.errors import ConfigError, InputError, RunError
+from mein.evaluation.systems import CONTROLS
 from mein.explain import Explanation, explain
 from mein.mixture.inference import choose_device
 from mein.model.loading import load_model
-from mein.run.algorithm import CONTROLS
 from mein.run.evaluate import sentence, train_and_judge
 from mein.runtime.progress import Quiet, Terminal
 

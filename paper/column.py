@@ -26,7 +26,7 @@ from mein import __version__
 from mein.config import Config
 from mein.data.corpus import Corpus
 from mein.errors import InputError, RunError, explaining_full_gpu
-from mein.evaluation.comparison import CLOSED_GATES, EXPERT, MIXTURE, RANDOM_VECTORS
+from mein.evaluation.systems import CLOSED_GATES, EXPERT, MIXTURE, RANDOM_IMITATORS
 from mein.mixture.inference import choose_device
 from mein.mixture.lexicon import LEXICON, LEXICON_OF_TRAIN
 from mein.model.build import HUB, open_reader, words_of_language_model
@@ -82,7 +82,7 @@ def share(source: RunFolder, target: RunFolder, config: Config, corpus: Corpus, 
 SYSTEMS = {
     "plain": EXPERT,
     "closed": CLOSED_GATES,
-    "random": RANDOM_VECTORS,
+    "random": RANDOM_IMITATORS,
     "imn": MIXTURE,
     "imn-paper": MIXTURE,
     "closed-lexicon": CLOSED_GATES,

@@ -16,8 +16,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mein.evaluation.comparison import MIXTURE, Row
+from mein.evaluation.comparison import Row
 from mein.evaluation.significance import mean_and_spread, paired_bootstrap
+from mein.evaluation.systems import MIXTURE
 from mein.run.evaluate import read_correct
 from mein.runtime.files import write_atomically
 from mein.runtime.ranks import is_first

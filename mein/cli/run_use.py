@@ -16,7 +16,8 @@ from mein.data.corpus import read_all
 from mein.data.readers import read_documents
 from mein.data.soft_labels import SoftLabels, SoftLabelTable
 from mein.errors import RunError
-from mein.evaluation.comparison import PREVIOUS_RUN, compare, render
+from mein.evaluation.comparison import compare, render
+from mein.evaluation.systems import PREVIOUS_RUN
 from mein.model.loading import load_model, read_config, read_labels
 from mein.predict.predict import Wanted, predict_file
 from mein.report.page import write_report

@@ -11,17 +11,10 @@ from rich.text import Text
 
 from mein.evaluation.metrics import Scores, evaluate
 from mein.evaluation.significance import BootstrapResult, mcnemar, paired_bootstrap, wilson_interval
-
-TFIDF = "tf-idf + logistic regression"
-PREVIOUS_RUN = "teacher"
-EXPERT = "expert"
-CLOSED_GATES = "closed gates"
-RANDOM_VECTORS = "random vectors"
-IMITATORS_ONLY = "imitators alone"
-MIXTURE = "mixture"
+from mein.evaluation.systems import CLOSED_GATES, EXPERT, MIXTURE, PREVIOUS_RUN
 
 SIGNIFICANT = 0.05
-CONTROLS = {EXPERT: "", CLOSED_GATES: ": the same fine-tuning without the imitators"}
+RIVALS = {EXPERT: "", CLOSED_GATES: ": the same fine-tuning without the imitators"}
 """What the mixture must beat before the unlabeled text gets the credit, and what it is."""
 
 UNLABELED_TEXT = "unlabeled text"
@@ -77,7 +70,7 @@ def headline(rows: Sequence[Row], *, credited: str = UNLABELED_TEXT, is_self_tra
     by_name = {row.name: row for row in rows}
     if is_self_training:
         return _beside_previous_run(rows, by_name.get(PREVIOUS_RUN))
-    controls = [by_name[name] for name in CONTROLS if name in by_name]
+    controls = [by_name[name] for name in RIVALS if name in by_name]
     if MIXTURE not in by_name or not controls:
         return _without_comparison(rows)
     versus = [_versus(row, by_name[MIXTURE]) for row in controls]
@@ -150,7 +143,7 @@ def _versus(row: Row, reference: Row) -> str:
     assert row.p_value is not None, row.name
     p_value = _p_value(row.p_value)
     p_value = p_value.replace("<", "p < ") if "<" in p_value else f"p = {p_value}"
-    who = f"{row.name} vs {reference.name}{CONTROLS.get(row.name, '')}"
+    who = f"{row.name} vs {reference.name}{RIVALS.get(row.name, '')}"
     return f"{before} % -> {after} % error ({p_value}, {who})"
 
 

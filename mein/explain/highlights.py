@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from mein.config import Config
-from mein.evaluation.comparison import EXPERT, MIXTURE
+from mein.evaluation.systems import EXPERT, MIXTURE
 from mein.explain.attribution import Components, load_components, piece_scores, streams
 from mein.explain.page import excerpt
 from mein.mixture.inference import imitator_alpha

@@ -22,7 +22,6 @@ from mein.text.ragged import Ragged
 
 LEXICON = "lexicon.safetensors"  # in a run folder: what predicts, learned from train and dev
 LEXICON_OF_TRAIN = "lexicon-of-train.safetensors"  # the one that may be asked about dev
-SPEAKS_IN = ("mixture", "closed", "random")  # also in the controls: no imitator taught it
 INVERSE_REGULARIZATION = 30.0  # the baseline's
 LONGEST = 3  # pieces of an entry
 LARGEST_OF_TRIPLES = 2_000_000  # vocabulary whose triples have codes of 63 bits

@@ -9,8 +9,9 @@ from mein.config import Config, make_config
 from mein.data.labels import Labels
 from mein.data.soft_labels import SoftLabels
 from mein.errors import ConfigError, RunError
+from mein.evaluation.systems import MIXTURE, SYSTEMS
 from mein.mixture.inference import choose_device
-from mein.mixture.lexicon import LEXICON, LEXICON_OF_TRAIN, SPEAKS_IN, load_lexicon
+from mein.mixture.lexicon import LEXICON, LEXICON_OF_TRAIN, load_lexicon
 from mein.model.artefacts import SEALED, damaged, load_indexer, restore, verify
 from mein.model.build import HUB, build_expert, build_imitators, open_reader
 from mein.model.model import Model
@@ -25,7 +26,7 @@ def load_model(path: Path, device: str = "auto", soft_labels: SoftLabels | None 
     if not folder.is_done:
         raise RunError(f"The run in {path} is not finished: continue it with `mein train --resume`.")
     verify(folder, "done", SEALED)
-    return load_variant(folder, config, "mixture", choose_device(device), soft_labels)
+    return load_variant(folder, config, MIXTURE, choose_device(device), soft_labels)
 
 
 def read_config(folder: RunFolder) -> Config:
@@ -62,7 +63,7 @@ def load_variant(
     facts = restore(folder, name, expert)
     imitator_facts = restore(folder, "imitators", imitators)
     gates, lexicon = np.array(facts["gates"]), None
-    if name in SPEAKS_IN and is_taught and config.mixture.uses_lexicon:
+    if SYSTEMS[name].uses_lexicon and is_taught and config.mixture.uses_lexicon:
         lexicon = load_lexicon(folder / (LEXICON if knows_dev else LEXICON_OF_TRAIN)).with_gate(gates[-1])
         gates = gates[:-1]
     return Model(

@@ -5,7 +5,7 @@ import re
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from mein.evaluation.comparison import EXPERT, MIXTURE
+from mein.evaluation.systems import EXPERT, MIXTURE
 from mein.report.charts import error_text, interval_text, p_value
 from mein.report.page import environment
 from mein.report.record import Finished, read_finished

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from markupsafe import Markup
 
-from mein.evaluation.comparison import EXPERT, MIXTURE, TFIDF, Row, percent
+from mein.evaluation.comparison import Row, percent
 from mein.evaluation.metrics import Reliability, RiskCoverage
+from mein.evaluation.systems import EXPERT, MIXTURE, TFIDF
 
 CHARACTER = 6.3  # about the width of a character of the tick labels
 

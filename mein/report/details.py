@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from mein.evaluation.comparison import EXPERT, MIXTURE, percent
+from mein.evaluation.comparison import percent
+from mein.evaluation.systems import EXPERT, MIXTURE
 from mein.report.charts import CHARACTER, WIDTH, Figure, Series, counted, lines, shortened, signed
 from mein.report.record import Finished
 

@@ -16,8 +16,9 @@ import numpy as np
 
 from mein import __version__
 from mein.errors import RunError
-from mein.evaluation.comparison import EXPERT, percent
+from mein.evaluation.comparison import percent
 from mein.evaluation.significance import mcnemar, mean_and_spread
+from mein.evaluation.systems import EXPERT
 from mein.report.charts import css_of, error_text, forest, interval_text, p_value, seconds, signed
 from mein.report.record import Finished, explaining_damage, read_finished
 from mein.report.sections import sections, settings, verdict

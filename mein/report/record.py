@@ -12,9 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mein.errors import RunError
-from mein.evaluation.comparison import EXPERT, MIXTURE, Row
+from mein.evaluation.comparison import Row
 from mein.evaluation.metrics import Scores, apply_temperature
 from mein.evaluation.significance import BootstrapResult
+from mein.evaluation.systems import EXPERT, MIXTURE
 from mein.experts.config import reads_raw_text
 from mein.model.artefacts import damaged
 from mein.runtime.provenance import without_credentials

@@ -11,8 +11,17 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from mein.evaluation.comparison import EXPERT, IMITATORS_ONLY, MIXTURE, PREVIOUS_RUN, TFIDF, percent
+from mein.evaluation.comparison import percent
 from mein.evaluation.metrics import calibration_error, reliability, risk_coverage
+from mein.evaluation.systems import (
+    CLOSED_GATES,
+    EXPERT,
+    IMITATORS_ONLY,
+    MIXTURE,
+    PREVIOUS_RUN,
+    RANDOM_IMITATORS,
+    TFIDF,
+)
 from mein.report import details as confusions
 from mein.report.charts import (
     counted,
@@ -152,8 +161,8 @@ MEANINGS = {
     TFIDF: "labels only, no network: the baseline",
     PREVIOUS_RUN: "the mixture of the run that it learned from",
     EXPERT: "by itself, after stage 1",
-    "closed gates": "tuned as the mixture is, without imitators",
-    "random vectors": "tuned as the mixture is, noise for imitators",
+    CLOSED_GATES: "tuned as the mixture is, without imitators",
+    RANDOM_IMITATORS: "tuned as the mixture is, noise for imitators",
     IMITATORS_ONLY: "their summed evidence, without the expert",
     MIXTURE: "all voices: what predict uses",
 }

@@ -9,6 +9,7 @@ import torch
 from mein.config import Config
 from mein.data.corpus import Corpus
 from mein.data.soft_labels import SoftLabels, SoftLabelTable
+from mein.evaluation.systems import CONTROLS, IMITATORS_ONLY
 from mein.experts.base import Expert
 from mein.imitators.reference import Imitators
 from mein.mixture.gates import GATES
@@ -52,7 +53,6 @@ from mein.training.loop import Runtime
 from mein.training.scores import center_evidence
 from mein.training.stages import fine_tune, train_expert, train_imitators
 
-CONTROLS = ("closed", "random")
 Network = TypeVar("Network", bound=torch.nn.Module)
 
 
@@ -149,7 +149,7 @@ def learned_imitators(run: Run, expert: Expert) -> Imitators:
             _teach(run, expert, imitators)
         else:
             run.runtime.reporter.log("There is no unlabeled text: this is the plain expert.")
-        together = evidence(run, imitators, "imitators", "dev").sum(0)
+        together = evidence(run, imitators, IMITATORS_ONLY, "dev").sum(0)
         save_tensors(path, imitators.state_dict(), facts(run, together))
     return _settled(run, imitators, "imitators")
 

@@ -12,19 +12,15 @@ from mein.data.corpus import Corpus, read_all
 from mein.data.soft_labels import SoftLabels
 from mein.errors import RunError
 from mein.evaluation.baseline import tfidf_baseline
-from mein.evaluation.comparison import (
-    CLOSED_GATES,
+from mein.evaluation.comparison import IMITATORS, UNLABELED_TEXT, Row, compare, headline
+from mein.evaluation.systems import (
+    CONTROLS,
     EXPERT,
-    IMITATORS,
     IMITATORS_ONLY,
     MIXTURE,
     PREVIOUS_RUN,
-    RANDOM_VECTORS,
+    SYSTEMS,
     TFIDF,
-    UNLABELED_TEXT,
-    Row,
-    compare,
-    headline,
 )
 from mein.explain.highlights import write_highlights
 from mein.mixture.inference import CachedLogits, choose_device
@@ -32,7 +28,7 @@ from mein.mixture.mixture import random_alpha
 from mein.model.artefacts import seal
 from mein.model.loading import load_variant
 from mein.model.model import Encoded, Model
-from mein.run.algorithm import CONTROLS, train_run
+from mein.run.algorithm import train_run
 from mein.run.prepare import counted
 from mein.run.state import Run
 from mein.run.warm_start import has_previous_run, load_previous_run
@@ -41,8 +37,6 @@ from mein.runtime.progress import QUIET, Quiet, Reporter
 from mein.runtime.ranks import is_first
 from mein.runtime.run_folder import RunFolder
 from mein.text.ragged import concatenate
-
-VARIANTS = {"expert": EXPERT, "closed": CLOSED_GATES, "random": RANDOM_VECTORS}
 
 
 def train_and_judge(
@@ -104,15 +98,15 @@ def log_probs_of_all(
     def load(name: str) -> Model:
         return load_variant(folder, config, name, device, soft_labels, knows_dev=part != "dev")
 
-    mixture = load("mixture")
+    mixture = load(MIXTURE)
     documents = _encoded(mixture, part, texts, reporter)
     alpha = mixture.alpha(documents)
     word, found = CachedLogits(documents.words, part, reporter), dict[str, np.ndarray]()
-    for name, title in VARIANTS.items():
+    for name in (EXPERT, *CONTROLS):
         if (folder / f"{name}.safetensors").exists():
             model = load(name)
-            seen = _noise(config, alpha, part) if name == "random" else alpha
-            found[title] = model.mixture_log_probs(documents, seen, word(model.expert))
+            seen = _noise(config, alpha, part) if SYSTEMS[name].evidence == "random" else alpha
+            found[name] = model.mixture_log_probs(documents, seen, word(model.expert))
     if len(alpha):
         found[IMITATORS_ONLY] = mixture.imitator_only_log_probs(documents, alpha)
     found[MIXTURE if len(alpha) else EXPERT] = mixture.mixture_log_probs(

@@ -11,10 +11,11 @@ import torch
 from mein.config import Config
 from mein.data.corpus import Corpus
 from mein.evaluation.metrics import fit_temperature
+from mein.evaluation.systems import SYSTEMS
 from mein.experts.base import Expert
 from mein.imitators.reference import Imitators
 from mein.mixture.inference import CachedLogits, imitator_alpha
-from mein.mixture.lexicon import LEXICON, LEXICON_OF_TRAIN, SPEAKS_IN, Lexicon, learn_lexicon, load_lexicon
+from mein.mixture.lexicon import LEXICON, LEXICON_OF_TRAIN, Lexicon, learn_lexicon, load_lexicon
 from mein.mixture.mixture import random_alpha
 from mein.run.prepare import Split
 from mein.runtime import ranks
@@ -99,18 +100,19 @@ def evidence(run: Run, imitators: Imitators, name: str, part: str) -> np.ndarray
 
 
 def evidence_on(run: Run, imitators: Imitators, name: str, pieces: Ragged, stream: str) -> np.ndarray:
-    """alpha (I, n, Y): the imitators', or a control's: random vectors of a stream, or none (I = 0).
+    """alpha (I, n, Y) of a system: the imitators', random vectors of a stream, or none (I = 0).
 
-    Where there is a lexicon, its word comes last; on train and in unlabeled batches it is silent.
+    A lexicon's comes last; on train and in unlabeled batches it is zero.
     """
-    if name in ("expert", "closed"):
+    system = SYSTEMS[name]
+    if system.evidence == "none":
         alpha = np.zeros((0, len(pieces), run.classes), np.float32)
-    elif name == "random":
+    elif system.evidence == "random":
         count = len(imitators.windows)
         alpha = random_alpha(count, len(pieces), run.classes, run.config.seed, stream)
     else:
         alpha = imitator_alpha(imitators, pieces, run.classes)
-    if name not in SPEAKS_IN or not run.has_lexicon:
+    if not (system.uses_lexicon and run.has_lexicon):
         return alpha
     said = np.zeros((1, len(pieces), run.classes), np.float32)  # subtle: it knows train's labels by heart
     if stream == "dev":

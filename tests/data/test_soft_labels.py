@@ -22,7 +22,7 @@ from mein import MeinClassifier
 from mein.data.columns import ColumnsConfig
 from mein.data.soft_labels import SoftLabelTable
 from mein.errors import ConfigError, InputError, MeinError
-from mein.evaluation.comparison import EXPERT, TFIDF
+from mein.evaluation.systems import EXPERT, TFIDF
 from mein.model.build import SoftLabelReader
 from mein.model.loading import load_model
 from mein.predict.predict import Wanted, predict_file

@@ -8,19 +8,9 @@ from numpy.typing import NDArray
 from rich.console import Console
 from scipy.stats import binomtest
 
-from mein.evaluation.comparison import (
-    CLOSED_GATES,
-    EXPERT,
-    IMITATORS,
-    IMITATORS_ONLY,
-    MIXTURE,
-    RANDOM_VECTORS,
-    TFIDF,
-    compare,
-    headline,
-    render,
-)
+from mein.evaluation.comparison import IMITATORS, compare, headline, render
 from mein.evaluation.metrics import evaluate
+from mein.evaluation.systems import CLOSED_GATES, EXPERT, IMITATORS_ONLY, MIXTURE, RANDOM_IMITATORS, TFIDF
 
 N = 1_000
 LABELS = np.arange(N) % 2
@@ -139,7 +129,7 @@ def test_the_table_is_read_as_printed() -> None:
 
 @pytest.mark.parametrize("n", [1_000, 25_000])
 def test_the_table_fits_80_columns_with_a_line_for_each_system(n: int) -> None:
-    names = [TFIDF, EXPERT, CLOSED_GATES, RANDOM_VECTORS, IMITATORS_ONLY, MIXTURE]
+    names = [TFIDF, EXPERT, CLOSED_GATES, RANDOM_IMITATORS, IMITATORS_ONLY, MIXTURE]
     wrong = [400, 343, 338, 333, 334, 329]
     systems = {k: answers(range(w * n // 1000), n) for k, w in zip(names, wrong, strict=True)}
     lines = print_table(systems, n, width=80)

@@ -20,7 +20,7 @@ from mein.config import load_config
 from mein.data.columns import ColumnsConfig
 from mein.data.corpus import Corpus, corpus_of_files, source_of_lists
 from mein.errors import ConfigError, RunError
-from mein.evaluation.comparison import CLOSED_GATES, EXPERT, IMITATORS_ONLY, MIXTURE, RANDOM_VECTORS, TFIDF
+from mein.evaluation.systems import CLOSED_GATES, EXPERT, IMITATORS_ONLY, MIXTURE, RANDOM_IMITATORS, TFIDF
 from mein.model.loading import load_model, read_config
 from mein.run.evaluate import train_and_judge
 from mein.run.pretrain import pretrain
@@ -62,7 +62,7 @@ FORBIDDEN = {
     ("given", "vat"): r"A teacher cannot be trained by 'vat': set expert\.training to plain\.",
     ("given", "ivat"): r"A teacher cannot be trained by 'ivat': set expert\.training to plain\.",
 }
-SYSTEMS = [TFIDF, EXPERT, CLOSED_GATES, RANDOM_VECTORS, IMITATORS_ONLY, MIXTURE]
+SYSTEMS = [TFIDF, EXPERT, CLOSED_GATES, RANDOM_IMITATORS, IMITATORS_ONLY, MIXTURE]
 TEXTS = tiny.TEXTS
 TRAINING_TEXT = [*TEXTS.labeled_texts, *TEXTS.unlabeled_texts]
 

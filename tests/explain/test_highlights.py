@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from mein.evaluation.comparison import EXPERT, MIXTURE
+from mein.evaluation.systems import EXPERT, MIXTURE
 from mein.explain.attribution import Components, load_components, piece_scores
 from mein.explain.highlights import FRAGMENTS, changed, influence, informative_fragments, write_highlights
 from mein.explain.page import excerpt

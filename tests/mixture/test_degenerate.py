@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from mein.evaluation.comparison import EXPERT, TFIDF
+from mein.evaluation.systems import EXPERT, TFIDF
 from mein.experts.config import ExpertConfig
 from mein.experts.lstm import LSTMExpert
 from mein.imitators.reference import Imitators, ImitatorsConfig, average_windows

@@ -8,8 +8,8 @@ import pytest
 import torch
 from scipy.special import log_softmax
 
-from mein.evaluation.comparison import EXPERT, MIXTURE
 from mein.evaluation.metrics import apply_temperature, evaluate, fit_temperature
+from mein.evaluation.systems import EXPERT, MIXTURE
 from mein.mixture import gates as gates_module
 from mein.mixture.gates import (
     GATES,

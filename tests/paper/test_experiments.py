@@ -21,7 +21,7 @@ import torch
 from mein import __version__
 from mein.config import load_config, parse_overrides
 from mein.errors import ConfigError, InputError, RunError
-from mein.evaluation.comparison import CLOSED_GATES, EXPERT, MIXTURE, RANDOM_VECTORS
+from mein.evaluation.systems import CLOSED_GATES, EXPERT, MIXTURE, RANDOM_IMITATORS
 from mein.mixture.lexicon import LEXICON, LEXICON_OF_TRAIN
 from mein.model.loading import load_model, load_variant, read_config
 from mein.runtime.progress import Quiet
@@ -178,7 +178,7 @@ def test_labels_may_be_weighed_if_all_runs_in_a_folder_do(
 def test_each_variant_is_told_of_its_own_system(
     experiment: Experiment, lines: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    systems = (EXPERT, CLOSED_GATES, RANDOM_VECTORS, MIXTURE)
+    systems = (EXPERT, CLOSED_GATES, RANDOM_IMITATORS, MIXTURE)
     count = len(tiny.TEXTS.test_texts)
     told = {system: np.arange(count) != at for at, system in enumerate(systems)}
     monkeypatch.setattr("paper.column.read_correct", lambda folder: told)
@@ -186,7 +186,12 @@ def test_each_variant_is_told_of_its_own_system(
     run_column(again, [Cell("toy", "lm-lstm", variant, 0) for variant in VARIANTS])
     found = {line["variant"]: systems[int((~correct_of(line)).argmax())] for line in read_lines(tmp_path)}
     assert found == {
-        **{"plain": EXPERT, "closed": CLOSED_GATES, "random": RANDOM_VECTORS, "closed-lexicon": CLOSED_GATES},
+        **{
+            "plain": EXPERT,
+            "closed": CLOSED_GATES,
+            "random": RANDOM_IMITATORS,
+            "closed-lexicon": CLOSED_GATES,
+        },
         **dict.fromkeys(("imn", "imn-paper", "imn-lexicon"), MIXTURE),
     }
 

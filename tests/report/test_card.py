@@ -9,7 +9,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from mein.data.corpus import Corpus, source_of_lists
-from mein.evaluation.comparison import EXPERT, MIXTURE
+from mein.evaluation.systems import EXPERT, MIXTURE
 from mein.model.loading import load_model
 from mein.report.card import write_card
 from mein.runtime.run_folder import RunFolder

@@ -14,7 +14,7 @@ import pytest
 from mein.cli.run_use import report_runs
 from mein.data.corpus import Corpus, source_of_lists
 from mein.errors import RunError
-from mein.evaluation.comparison import EXPERT, MIXTURE, TFIDF
+from mein.evaluation.systems import EXPERT, MIXTURE, TFIDF
 from mein.report.charts import number, ticks
 from mein.report.details import confusion, parts_of
 from mein.report.page import page, write_report

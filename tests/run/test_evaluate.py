@@ -9,17 +9,9 @@ import pytest
 from scipy.special import softmax
 
 from mein.data.corpus import source_of_lists
-from mein.evaluation.comparison import (
-    CLOSED_GATES,
-    EXPERT,
-    IMITATORS_ONLY,
-    MIXTURE,
-    RANDOM_VECTORS,
-    TFIDF,
-    Row,
-    headline,
-)
+from mein.evaluation.comparison import Row, headline
 from mein.evaluation.metrics import evaluate, fit_temperature
+from mein.evaluation.systems import CLOSED_GATES, EXPERT, IMITATORS_ONLY, MIXTURE, RANDOM_IMITATORS, TFIDF
 from mein.mixture.gates import fit_gates
 from mein.mixture.inference import choose_device
 from mein.model.loading import load_model, load_variant
@@ -46,7 +38,7 @@ def predictions(path: Path, system: str) -> np.ndarray:
 
 
 def test_every_system_is_in_the_table_in_its_order(judged: Judged) -> None:
-    names = [TFIDF, EXPERT, CLOSED_GATES, RANDOM_VECTORS, IMITATORS_ONLY, MIXTURE]
+    names = [TFIDF, EXPERT, CLOSED_GATES, RANDOM_IMITATORS, IMITATORS_ONLY, MIXTURE]
     assert [row.name for row in judged[1]] == names
     assert pq.read_table(judged[0] / "predictions.parquet").column_names == ["label", *names]
 
@@ -128,7 +120,7 @@ def test_documents_that_say_nothing_get_the_shares_of_the_classes_in_training(ju
     path, _ = judged
     labeled = read_labeled(tiny.config(dev_fraction=0.4), tiny.corpus())
     shares = np.bincount(labeled.train_ids) / len(labeled.train_ids)
-    for system in (EXPERT, CLOSED_GATES, RANDOM_VECTORS, IMITATORS_ONLY, MIXTURE):
+    for system in (EXPERT, CLOSED_GATES, RANDOM_IMITATORS, IMITATORS_ONLY, MIXTURE):
         np.testing.assert_allclose(np.exp(predictions(path, system))[[-3, -1]], [shares] * 2, rtol=1e-5)
     assert load_model(path, "cpu").encode(TEXTS).is_empty.tolist() == [False] * 40 + [True, False, True]
 

@@ -14,7 +14,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from mein.data.corpus import source_of_lists
 from mein.errors import ConfigError, InputError
-from mein.evaluation.comparison import CLOSED_GATES, EXPERT, MIXTURE, PREVIOUS_RUN, TFIDF, compare, headline
+from mein.evaluation.comparison import compare, headline
+from mein.evaluation.systems import CLOSED_GATES, EXPERT, MIXTURE, PREVIOUS_RUN, TFIDF
 from mein.mixture.mixture import supervised_loss
 from mein.model.loading import load_model, load_variant, read_config
 from mein.report.card import card

@@ -8,7 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mein.data.corpus import Corpus, source_of_lists
-from mein.evaluation.comparison import CLOSED_GATES, EXPERT, MIXTURE, TFIDF, compare, headline
+from mein.evaluation.comparison import compare, headline
+from mein.evaluation.systems import CLOSED_GATES, EXPERT, MIXTURE, TFIDF
 from mein.explain.highlights import write_highlights
 from mein.model.loading import read_config
 from mein.run.evaluate import as_plain

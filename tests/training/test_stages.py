@@ -11,12 +11,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from mein.evaluation.systems import CONTROLS
 from mein.experts.config import ExpertConfig
 from mein.experts.lstm import LSTMExpert
 from mein.mixture.gates import GATES
 from mein.mixture.inference import imitator_alpha
 from mein.model.artefacts import load_indexer
-from mein.run.algorithm import CONTROLS, learned_expert, learned_imitators, tune_mixture_and_controls
+from mein.run.algorithm import learned_expert, learned_imitators, tune_mixture_and_controls
 from mein.run.prepare import prepare, read_labeled
 from mein.run.state import Run
 from mein.runtime.progress import Quiet
