@@ -17,12 +17,11 @@ from mein.hub import leave, load_transformer
 from mein.hub.library import reason
 from mein.hub.masked import TEMPORARY
 from mein.mixture.lexicon import LEXICON, load_lexicon
-from mein.model.artefacts import SEALED, VOCABULARIES, restore, seal, verify
-from mein.model.build import HUB
+from mein.model.artefacts import HUB, VOCABULARIES, restore, seal, verified
+from mein.model.loading import FinishedRun
 from mein.model.model import Model
 from mein.report.card import write_card
 from mein.report.record import read_finished
-from mein.run.steps import FinishedRun
 from mein.runtime.files import atomic_path, writing_failed
 from mein.runtime.run_folder import RunFolder
 
@@ -90,7 +89,7 @@ def push_to_hub(
 
 def _copy(run: Path, target: Path) -> None:
     finished, source, folder = read_finished(run), RunFolder(run), RunFolder(target)
-    verify(source, "done", SEALED)
+    verified(source)
     if (folder / "config.json").exists():
         raise RunError(f"{target} already holds a run: save to another folder.")
     if finished.lexicon_gate is not None:

@@ -1,13 +1,18 @@
 """A corpus: where the labeled, unlabeled, dev and test documents of a run come from."""
 
+import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
 from mein.data.columns import ColumnsConfig
 from mein.data.labels import Label
 from mein.data.readers import Documents, read_documents
+from mein.data.soft_labels import text_keys
+from mein.data.splits import KnownTexts
 
 Source = Callable[[], Iterator[Documents]]  # a stream that can be read again from its start
 CHUNK_DOCUMENTS = 1_000
@@ -27,6 +32,52 @@ class Corpus:
     """A weight for each labeled document."""
     class_weight: Mapping[Label, float] | None = None
     """What each class weighs beside that, where something is learned; 1 where it has no entry."""
+
+    @cached_property
+    def labeled_documents(self) -> tuple[list[str], list[Label]]:
+        """The labeled texts and their labels, read once."""
+        return read_all(self.labeled)
+
+    @cached_property
+    def dev_documents(self) -> tuple[list[str], list[Label]]:
+        """The same of dev, where it is given."""
+        return ([], []) if self.dev is None else read_all(self.dev)
+
+    @cached_property
+    def test_survey(self) -> "Survey":
+        """What training may know of the test documents, read once; their labels are not kept."""
+        return Survey.of(iter(()) if self.test is None else self.test())
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What one pass over documents found, without the documents."""
+
+    labels: Mapping[str, int]
+    """How many documents there are of each class, by name."""
+    known: KnownTexts
+    keys: np.ndarray
+    """A 64-bit hash of each text (n,)."""
+    digest: str
+    """Equal for the same texts in the same order."""
+
+    @classmethod
+    def of(cls, chunks: Iterator[Documents]) -> "Survey":
+        """Read all of a stream."""
+        labels, digest, keys = Counter[str](), hashlib.blake2b(digest_size=16), [np.zeros(0, np.uint64)]
+
+        def texts() -> Iterator[list[str]]:
+            for chunk in chunks:
+                labels.update(map(str, chunk.labels or ()))
+                keys.append(text_keys(chunk.texts))
+                for text in chunk.texts:
+                    content = text.encode("utf-8", "surrogatepass")
+                    digest.update(len(content).to_bytes(8, "little"))
+                    digest.update(content)
+                yield chunk.texts
+
+        known = KnownTexts.of(texts())
+        return cls(labels, known, np.concatenate(keys), digest.hexdigest())
 
 
 def corpus_of_files(

@@ -29,7 +29,7 @@ class SoftLabelTable:
         self.source = source
         keys, rows = [np.zeros(0, np.uint64)], [np.zeros((0, len(classes)), np.float32)]
         for texts, probabilities in _read(source, columns, classes):
-            keys.append(_keys(texts))
+            keys.append(text_keys(texts))
             rows.append(probabilities)
         found, said = np.concatenate(keys), np.concatenate(rows)
         self.keys, first, which = np.unique(found, return_index=True, return_inverse=True)
@@ -46,16 +46,26 @@ class SoftLabelTable:
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
         """The probabilities (n, Y) of texts that are all in the table."""
-        wanted = _keys(texts)
+        wanted = text_keys(texts)
         place = np.minimum(np.searchsorted(self.keys, wanted), max(0, len(self.keys) - 1))
         missing = np.flatnonzero(self.keys[place] != wanted) if len(self.keys) else np.arange(len(texts))
         if len(missing):
             raise InputError(
-                f"The teacher's file {self.source} says nothing of the text {texts[missing[0]][:60]!r}: "
-                "add a row for it, or give a file that has one with --soft-labels."
+                f"The soft labels in {self.source} have no row for the text {texts[missing[0]][:60]!r}: add one, "
+                "or give a file that has it with --soft-labels."
             )
         found: np.ndarray = self.rows[place]
         return found
+
+
+    def refuse_unknown(self, keys: np.ndarray, source: str) -> None:
+        """Refuse documents of a source, by the keys of their texts, that are not all in the table."""
+        missing = np.flatnonzero(~np.isin(keys, self.keys))
+        if len(missing):
+            raise InputError(
+                f"The soft labels in {self.source} have no row for document {missing[0] + 1} of {source}: add "
+                "one, or give a file that has it with --soft-labels."
+            )
 
 
 def checked(probabilities: Any, texts: int, classes: int, source: str, first: int = 0) -> np.ndarray:
@@ -123,7 +133,8 @@ def _row(value: Any, classes: Sequence[Label], where: str) -> list[float]:
     return [float("nan") if number is None else number for number in value]
 
 
-def _keys(texts: Sequence[str]) -> np.ndarray:
+def text_keys(texts: Sequence[str]) -> np.ndarray:
+    """A 64-bit hash of each text (n,)."""
     digests = (
         hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest() for text in texts
     )

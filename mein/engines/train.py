@@ -21,7 +21,8 @@ from mein.data.corpus import Corpus
 from mein.engines.cluster import as_extra, refuse_unshared, told
 from mein.engines.steps import encode_on_ray, label_on_ray
 from mein.errors import LostProcess, MeinError, RunError
-from mein.run.algorithm import learned_expert, prepared_run, train_run
+from mein.run.algorithm import learned_expert, train
+from mein.run.prepare import prepare
 from mein.run.state import UNLABELED_PARTS, Run
 from mein.run.teacher import label_store, learned_teacher
 from mein.runtime import ranks
@@ -140,7 +141,7 @@ def train_on_ray(
     """
     folder = RunFolder(path.resolve())
     with folder.held():
-        run = prepared_run(
+        run = prepare(
             config, corpus, folder, reporter, resume=resume, spread=partial(encode_on_ray, None)
         )
         if run.is_taught and not (folder / "imitators.safetensors").exists():
@@ -148,11 +149,15 @@ def train_on_ray(
                 _fit(partial(_train_expert, config, corpus, folder), folder, reporter, processes)
             _label(run, reporter)
         if not (folder / "mixture.safetensors").exists():
-            _fit(partial(train_run, config, corpus, folder, resume=True), folder, reporter, processes)
+            _fit(partial(_train, config, corpus, folder), folder, reporter, processes)
 
 
 def _train_expert(config: Config, corpus: Corpus, folder: RunFolder, reporter: Reporter) -> None:
-    learned_expert(prepared_run(config, corpus, folder, reporter, resume=True))
+    learned_expert(prepare(config, corpus, folder, reporter, resume=True))
+
+
+def _train(config: Config, corpus: Corpus, folder: RunFolder, reporter: Reporter) -> None:
+    train(prepare(config, corpus, folder, reporter, resume=True))
 
 
 def _label(run: Run, reporter: Reporter) -> None:

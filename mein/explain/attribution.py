@@ -1,27 +1,14 @@
-"""Shares of fragments; what blanking a piece costs.
-
-How what an imitator moved is split over fragments.
+"""How what an imitator moved is split over fragments, and what blanking a piece costs.
 
 I: imitators, J: pieces of a document, Y: classes. Fragment j of an imitator with window c holds the pieces
 j - c .. j + c, those of them that the document has.
-
-The imitators of a run by themselves: what each window says of documents, and which pieces matter.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
-import torch
 
-from mein.config import Config
-from mein.imitators.reference import Imitators
-from mein.mixture.inference import Evidence, choose_device
-from mein.model.artefacts import load_indexer, restore
-from mein.model.build import build_imitators
-from mein.runtime.run_folder import RunFolder
-from mein.runtime.tensors import load_facts
-from mein.text.indexer import Indexer
+from mein.model.model import Model
 from mein.text.ragged import Ragged
 
 
@@ -63,67 +50,38 @@ def _log_mean(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.where(meet, a, (a - b) / np.where(meet, 1.0, difference))
 
 
-@dataclass(frozen=True)
-class Components:
-    """The imitators of a run and what their word counts: g_i / T."""
-
-    imitators: Imitators
-    indexer: Indexer
-    weights: np.ndarray
-    classes: int
-
-
-def load_components(folder: RunFolder, config: Config, classes: int) -> Components:
-    """The imitators of a run that were taught, without its expert, which may be large."""
-    device = choose_device(config.runtime.device)
-    indexer = load_indexer(config, folder)
-    with torch.random.fork_rng(devices=[]):  # initial weights are drawn, and then replaced
-        imitators = build_imitators(config, indexer.pieces.size, classes, is_taught=True)
-    restore(folder, "imitators", imitators)
-    facts = load_facts(folder / "mixture.safetensors")
-    gates = np.array(facts["gates"])[: len(imitators.windows)]  # behind them a lexicon's, if there is one
-    weights = gates / facts["temperature"]
-    return Components(imitators.to(device), indexer, weights, classes)
-
-
-@torch.no_grad()
-def streams(components: Components, pieces: Ragged) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Batches of documents: a stream (S,), the row of each position (S,), -1 in gaps; p_ij (I, S, Y)."""
-    for rows, batch, log_probs in Evidence(components.imitators, components.classes).window_log_probs(pieces):
-        document = np.append(rows, -1)[batch.document.cpu().numpy()]
-        yield batch.pieces.cpu().numpy(), document, log_probs.double().exp().cpu().numpy()
-
-
-def piece_scores(components: Components, pieces: Ragged, a: int, b: int) -> np.ndarray:
+def piece_scores(model: Model, pieces: Ragged, a: int, b: int) -> np.ndarray:
     """By how much the imitators' log-odds of label a over b fall when each piece is blanked (J,)."""
-    scores: np.ndarray = piece_falls(components, pieces, a, b).sum(0)
+    scores: np.ndarray = piece_falls(model, pieces, a, b).sum(0)
     return scores
 
 
-def piece_falls(components: Components, pieces: Ragged, a: int, b: int) -> np.ndarray:
+def piece_falls(model: Model, pieces: Ragged, a: int, b: int) -> np.ndarray:
     """The same for each imitator (I, J), times its weight.
 
     Pieces (1, J) of one document. Blanking piece t changes p_ij only for |j - t| <= c_i, so it is enough
     to read, for every t, the 4 gap + 1 pieces around it. Not of every label: p is (I, J, 2).
     """
-    J, gap = int(pieces.lengths[0]), components.imitators.gap
+    J, gap = int(pieces.lengths[0]), max(model.windows, default=0)
     if J == 0:
-        return np.zeros((len(components.weights), 0))
-    p = np.concatenate(
-        [p[:, document >= 0][:, :, [a, b]] for _, document, p in streams(components, pieces)], axis=1
-    )
+        return np.zeros((len(model.weights), 0))
+    p = _probs_of_pair(model, pieces, a, b)
     around = np.lib.stride_tricks.sliding_window_view(np.pad(pieces.values, 2 * gap), 4 * gap + 1).copy()
     around[:, 2 * gap] = 0
     rows = Ragged(around.ravel(), np.arange(J + 1, dtype=np.int64) * (4 * gap + 1))
-    blanked = np.concatenate(
-        [p[:, document >= 0][:, :, [a, b]] for _, document, p in streams(components, rows)], axis=1
-    )
-    blanked = blanked.reshape(len(p), J, 4 * gap + 1, 2)[:, :, gap : 3 * gap + 1]  # (I, J, 2 gap + 1, 2)
+    blanked = _probs_of_pair(model, rows, a, b).reshape(len(p), J, 4 * gap + 1, 2)
+    blanked = blanked[:, :, gap : 3 * gap + 1]  # (I, J, 2 gap + 1, 2)
     near = np.arange(J)[:, None] + np.arange(-gap, gap + 1)
     inside = ((near >= 0) & (near < J))[:, :, None]
     change = ((blanked - p[:, np.clip(near, 0, J - 1)]) * inside).sum(2)  # (I, J, 2)
     total = p.sum(1, keepdims=True)
     before, after = np.log(total), np.log(np.maximum(total + change, np.finfo(np.float64).tiny))
     fall = (before[..., 0] - before[..., 1]) - (after[..., 0] - after[..., 1])
-    falls: np.ndarray = components.weights[:, None] * fall
+    falls: np.ndarray = model.weights[:, None] * fall
     return falls
+
+
+def _probs_of_pair(model: Model, pieces: Ragged, a: int, b: int) -> np.ndarray:
+    """p_ij (I, S, 2) of two labels at the pieces of all documents."""
+    batches = model.networks.window_probs(pieces)
+    return np.concatenate([p[:, document >= 0][:, :, [a, b]] for _, _, document, p in batches], axis=1)

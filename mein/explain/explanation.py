@@ -14,7 +14,7 @@ import numpy as np
 
 from mein.data.labels import Label, Labels, listed
 from mein.errors import InputError
-from mein.explain.attribution import Components, fragment_shares, piece_falls, strongest
+from mein.explain.attribution import fragment_shares, piece_falls, strongest
 from mein.model.model import Model, mixed_logits
 from mein.text.indexer import Spelled, spelled_pieces
 from mein.text.ragged import Ragged
@@ -177,9 +177,8 @@ def top_fragments(
 
 def window_probs(model: Model, pieces: Ragged) -> Iterator[np.ndarray]:
     """p_ij (I, J, Y), float64, of one document after another."""
-    for _, batch, log_probs in model.evidence.window_log_probs(pieces):
-        probs = log_probs[:, batch.document < len(batch.lengths)].double().exp().cpu().numpy()
-        yield from np.split(probs, np.cumsum(batch.lengths.cpu().numpy())[:-1], axis=1)
+    for rows, _, document, probs in model.networks.window_probs(pieces):
+        yield from np.split(probs[:, document >= 0], np.cumsum(pieces.lengths[rows])[:-1], axis=1)
 
 
 @dataclass(frozen=True)
@@ -220,15 +219,14 @@ def _said(
     J = probs.shape[1]
     shares = fragment_shares(a, b, weights, parts) if J else np.zeros(probs.shape[:2])
     pieces = list(islice(spelled_pieces(model.indexer, text), J))  # of a huge text, those that are read
-    return _Said(model.imitators.windows, pieces, probs, shares, weights)
+    return _Said(model.windows, pieces, probs, shares, weights)
 
 
 def blanking_shares(
     model: Model, pieces: Ragged, weights: np.ndarray, parts: np.ndarray, pair: tuple[int, int]
 ) -> np.ndarray:
     """What each piece does through each imitator (I, J), adding up to the parts (I,)."""
-    components = Components(model.imitators, model.indexer, weights, len(model.labels.classes))
-    falls = piece_falls(components, pieces, *pair)
+    falls = piece_falls(model, pieces, *pair)
     rest = (parts - falls.sum(axis=1)) / max(1, falls.shape[1])
     shares: np.ndarray = falls + rest[:, None]
     return shares
@@ -243,7 +241,7 @@ def _pieces(model: Model, said: _Said, shares: np.ndarray) -> Iterator[Piece]:
 def _by_window(model: Model, values: np.ndarray) -> dict[int, float]:
     """Values (I,), or none, by window; imitators of the same window are added."""
     found: dict[int, float] = {}
-    for window, value in zip(model.imitators.windows, values.tolist(), strict=False):
+    for window, value in zip(model.windows, values.tolist(), strict=False):
         found[window] = found.get(window, 0.0) + value
     return found
 

@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from mein.config import Config
 from mein.evaluation.systems import EXPERT, MIXTURE
-from mein.explain.attribution import Components, load_components, piece_scores, streams
+from mein.explain.attribution import piece_scores
 from mein.explain.page import excerpt
-from mein.mixture.inference import imitator_alpha
+from mein.model.model import Model
 from mein.runtime.run_folder import RunFolder
 from mein.text.indexer import spelled_pieces
 from mein.text.ragged import Ragged
@@ -28,7 +27,7 @@ LONGEST_READ = 20_000  # characters of a document that is marked
 
 def write_highlights(
     folder: RunFolder,
-    config: Config,
+    model: Model,
     texts: Sequence[str],
     ids: np.ndarray,
     systems: dict[str, np.ndarray],
@@ -36,40 +35,39 @@ def write_highlights(
     """Leave highlights.json beside the predictions of `systems` on these texts; nothing without imitators."""
     if EXPERT not in systems or MIXTURE not in systems:
         return
-    components = load_components(folder, config, systems[MIXTURE].shape[1])
-    rows, pieces = _sample(components, texts)
-    shown = np.argsort(-np.bincount(ids, minlength=components.classes), kind="stable")[:MOST_LABELS]
+    rows, pieces = _sample(model, texts)
+    shown = np.argsort(-np.bincount(ids, minlength=len(model.labels.classes)), kind="stable")[:MOST_LABELS]
     folder.write_json(
         "highlights.json",
         {
             "documents": len(rows),
-            "influence": influence(components, pieces, systems[MIXTURE][rows]),
-            "fragments": informative_fragments(components, pieces, np.sort(shown)),
-            "changed": changed(components, texts, ids, systems),
+            "influence": influence(model, pieces, systems[MIXTURE][rows]),
+            "fragments": informative_fragments(model, pieces, np.sort(shown)),
+            "changed": changed(model, texts, ids, systems),
         },
     )
 
 
-def _sample(components: Components, texts: Sequence[str]) -> tuple[np.ndarray, Ragged]:
+def _sample(model: Model, texts: Sequence[str]) -> tuple[np.ndarray, Ragged]:
     """Rows of documents, spread evenly over all of them, up to a number of pieces; and their pieces."""
     rows = np.unique(np.linspace(0, len(texts) - 1, min(len(texts), SAMPLE_DOCUMENTS)).astype(np.int64))
-    pieces = components.indexer.pieces_of([texts[row] for row in rows])
+    pieces = model.indexer.pieces_of([texts[row] for row in rows])
     lengths = np.where(pieces.lengths <= SAMPLE_PIECES // 4, pieces.lengths, 0)  # no giant may fill it
     kept = np.flatnonzero((np.cumsum(lengths) <= SAMPLE_PIECES) & (lengths == pieces.lengths))
     return rows[kept], pieces.take(kept)
 
 
-def influence(components: Components, pieces: Ragged, log_probs: np.ndarray) -> dict[str, Any]:
+def influence(model: Model, pieces: Ragged, log_probs: np.ndarray) -> dict[str, Any]:
     """Mean |log-odds| between the two likeliest labels that each voice gave; log_probs (n, Y).
 
     Log-odds are a sum, so what the imitators did not give is the expert's, and the lexicon's if there is one.
     """
     spoken = pieces.lengths > 0
-    alpha = imitator_alpha(components.imitators, pieces, components.classes)[:, spoken].astype(np.float64)
+    alpha = model.networks.alpha(pieces)[:, spoken].astype(np.float64)
     log_probs = log_probs[spoken]
     first, second = np.argsort(-log_probs, axis=1, kind="stable")[:, :2].T
     n = np.arange(len(log_probs))
-    parts = components.weights[:, None] * (alpha[:, n, first] - alpha[:, n, second])  # (I, n)
+    parts = model.weights[:, None] * (alpha[:, n, first] - alpha[:, n, second])  # (I, n)
     of_expert = log_probs[n, first] - log_probs[n, second] - parts.sum(0)
     size = max(1, len(n))
     return {
@@ -79,29 +77,29 @@ def influence(components: Components, pieces: Ragged, log_probs: np.ndarray) -> 
     }
 
 
-def informative_fragments(components: Components, pieces: Ragged, labels: np.ndarray) -> list[dict[str, Any]]:
+def informative_fragments(model: Model, pieces: Ragged, labels: np.ndarray) -> list[dict[str, Any]]:
     """For each window and label the fragments with the highest p_ij, and how often they occur.
 
     p_ij is a function of what the window shows, so equal fragments have equal p_ij.
     """
     read = [
         (stream, document, p[:, :, labels].astype(np.float32))
-        for stream, document, p in streams(components, pieces)
+        for _, stream, document, p in model.networks.window_probs(pieces)
     ]
     found: list[dict[str, Any]] = []
-    for i, c in enumerate(components.imitators.windows if pieces.lengths.sum() else ()):
+    for i, c in enumerate(model.windows if pieces.lengths.sum() else ()):
         seen = [
             np.lib.stride_tricks.sliding_window_view(np.pad(stream, c), 2 * c + 1)[document >= 0]
             for stream, document, _ in read
         ]
         of_document = np.concatenate([document[document >= 0] for _, document, _ in read])
         p = np.concatenate([p[i, document >= 0] for _, document, p in read])
-        found += _of_window(components, c, labels, np.concatenate(seen), of_document, p, len(pieces))
+        found += _of_window(model, c, labels, np.concatenate(seen), of_document, p, len(pieces))
     return found
 
 
 def _of_window(
-    components: Components,
+    model: Model,
     c: int,
     labels: np.ndarray,
     seen: np.ndarray,
@@ -121,7 +119,7 @@ def _of_window(
         ranked = common[np.lexsort((common, -in_documents[common], -p[at[common], y]))]
         best = [
             {
-                "text": "".join(components.indexer.pieces.fragments(distinct[k].tolist())).strip(),
+                "text": "".join(model.indexer.pieces.fragments(distinct[k].tolist())).strip(),
                 "probability": round(float(p[at[k], y]), 4),
                 "documents": int(in_documents[k]),
                 "occurrences": int(times[k]),
@@ -155,7 +153,7 @@ def _common(in_documents: np.ndarray, documents: int) -> np.ndarray:
 
 
 def changed(
-    components: Components, texts: Sequence[str], ids: np.ndarray, systems: dict[str, np.ndarray]
+    model: Model, texts: Sequence[str], ids: np.ndarray, systems: dict[str, np.ndarray]
 ) -> list[dict[str, Any]]:
     """Documents whose label the mixture changed: mended, broken, wrong both times; the surest first."""
     expert, mixture = (systems[name].argmax(axis=1) for name in (EXPERT, MIXTURE))
@@ -174,22 +172,20 @@ def changed(
                     "kind": kind,
                     **said,
                     "log_odds": log_odds,
-                    **_read(components, texts[row], said),
+                    **_read(model, texts[row], said),
                 }
             )
     return found
 
 
-def _read(components: Components, text: str, said: dict[str, int]) -> dict[str, Any]:
+def _read(model: Model, text: str, said: dict[str, int]) -> dict[str, Any]:
     """What the imitators made of a text, for the mixture's label and against the expert's."""
     a, b = said["mixture"], said["expert"]
-    pieces = components.indexer.pieces_of([text[:LONGEST_READ]])
-    alpha = imitator_alpha(components.imitators, components.indexer.pieces_of([text]), components.classes)[
-        :, 0
-    ]
-    lead = components.weights @ (alpha[:, a].astype(np.float64) - alpha[:, b])
-    scores = piece_scores(components, pieces, a, b).tolist()
-    places = spelled_pieces(components.indexer, text[:LONGEST_READ])
+    pieces = model.indexer.pieces_of([text[:LONGEST_READ]])
+    alpha = model.networks.alpha(model.indexer.pieces_of([text]))[:, 0]
+    lead = model.weights @ (alpha[:, a].astype(np.float64) - alpha[:, b])
+    scores = piece_scores(model, pieces, a, b).tolist()
+    places = spelled_pieces(model.indexer, text[:LONGEST_READ])
     marks = [[start, stop, round(s, 4)] for (_, start, stop), s in zip(places, scores, strict=True)]
     shown, marks = excerpt(text, [mark for mark in marks if mark[0] < mark[1]])
     return {"imitators": round(float(lead), 4), "text": shown, "marks": marks}

@@ -1,7 +1,8 @@
 """The gates g_i of the mixture: free ones, fitted on dev as z / tau + sum_i w_i alpha_i, or the paper's."""
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -89,6 +90,32 @@ class SigmoidGates(Gates):
 
 
 GATES: dict[str, type[Gates]] = {"free": FreeGates, "sigmoid": SigmoidGates}  # by mixture.gates
+@dataclass(frozen=True)
+class Weights:
+    """What a mixture adds to z, how much of it, and by what all is divided: named, as artefacts keep it."""
+
+    gates: np.ndarray
+    """g of each imitator (I,); of none where closed."""
+    lexicon: float | None = None
+    """That of the lexicon; none where there is no lexicon."""
+    temperature: float = 1.0
+
+    @classmethod
+    def of_rows(cls, gates: np.ndarray, *, has_lexicon: bool) -> "Weights":
+        """Of gates for rows of evidence, of which a lexicon's is the last."""
+        return cls(gates[:-1], float(gates[-1])) if has_lexicon else cls(gates)
+
+    @classmethod
+    def from_facts(cls, facts: dict[str, Any]) -> "Weights":
+        """What `to_facts` gave."""
+        lexicon = facts.get("lexicon_weight")
+        gates = np.array(facts["gates"], np.float64)
+        return cls(gates, None if lexicon is None else float(lexicon), float(facts["temperature"]))
+
+    def to_facts(self) -> dict[str, Any]:
+        """As JSON-able facts."""
+        found: dict[str, Any] = {"gates": self.gates.tolist(), "temperature": self.temperature}
+        return found if self.lexicon is None else found | {"lexicon_weight": self.lexicon}
 
 
 def fit_gates(

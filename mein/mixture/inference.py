@@ -1,9 +1,12 @@
 """Frozen networks over many documents: the expert's logits and the imitators' alpha, batch by batch."""
 
+import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from copy import deepcopy
 from functools import partial
-from typing import cast
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -15,6 +18,7 @@ from mein.imitators.projected import Tabulated, projected_log_probs
 from mein.imitators.reference import Imitators, average_windows
 from mein.runtime import ranks
 from mein.runtime.progress import QUIET, Reporter, Task
+from mein.runtime.tensors import save_tensors
 from mein.text.batches import PieceBatch, in_batches, pack_pieces, pad_words
 from mein.text.ragged import Ragged
 
@@ -111,8 +115,7 @@ class CachedLogits:
 
     def __call__(self, expert: Expert) -> np.ndarray:
         """z (n, Y), not to be written to."""
-        weights = {name: p.detach() for name, p in expert.named_parameters() if p.requires_grad}
-        weights |= dict(expert.named_buffers())
+        weights = learned_weights(expert)
         if self._agreed(self._weights is None or not _are_equal(weights, self._weights)):
             self._weights = None  # gives its memory back first
             with self._reporter.task(f"reading {self._part}", len(self.words)) as task:
@@ -175,3 +178,81 @@ class Evidence:
         if self._tables is None:
             self._tables = Tabulated(self.imitators).log_probs
         return self._tables
+
+
+class TorchNetworks:
+    """The networks of a classifier over numpy arrays: all that prediction and explanation ask of torch."""
+
+    def __init__(self, expert: Expert, imitators: Imitators) -> None:
+        self.expert, self.imitators = expert, imitators
+        self._evidence: Evidence | None = None
+
+    @property
+    def windows(self) -> tuple[int, ...]:
+        """c_i of each imitator."""
+        return tuple(self.imitators.windows)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the networks lie."""
+        return device_of(self.expert)
+
+    @property
+    def evidence(self) -> Evidence:
+        """The imitators' predictions; the tables that they look pieces up in are made once."""
+        if self._evidence is None:
+            self._evidence = Evidence(self.imitators, self.expert.classes)
+        return self._evidence
+
+    def logits(self, words: Ragged, task: Task = QUIET) -> np.ndarray:
+        """z (n, Y), float32."""
+        return expert_logits(self.expert, words, task)
+
+    def alpha(self, pieces: Ragged) -> np.ndarray:
+        """alpha (I, n, Y), float32, less the imitators' offset."""
+        return self.evidence.alpha(pieces)
+
+    def window_probs(self, pieces: Ragged) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
+        """Batches: rows (n,), their stream (S,), the row of each position (S,), -1 in gaps; p_ij (I, S, Y)."""
+        for rows, batch, log_probs in self.evidence.window_log_probs(pieces):
+            document = np.append(rows, -1)[batch.document.cpu().numpy()]
+            yield rows, batch.pieces.cpu().numpy(), document, log_probs.double().exp().cpu().numpy()
+
+    def has_expert_of(self, other: "TorchNetworks") -> bool:
+        """Whether both experts have the same weights, as far as they learn."""
+        return _are_equal(learned_weights(self.expert), learned_weights(other.expert))
+
+    def to(self, device: torch.device) -> None:
+        """Move the networks to a device."""
+        self.expert.to(device)
+        self.imitators.to(device)
+        self._evidence = None  # its tables lie where the imitators lay
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies on a CPU, so that a machine without a GPU can open them."""
+        return {"expert": deepcopy(self.expert).cpu(), "imitators": deepcopy(self.imitators).cpu()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _evidence=None)
+
+    def save(self, folder: Path, of_mixture: dict[str, Any], of_imitators: dict[str, Any]) -> None:
+        """Write the artefacts `mixture` and `imitators` with the facts that belong to them."""
+        save_tensors(folder / "imitators.safetensors", self.imitators.state_dict(), of_imitators)
+        save_tensors(folder / "mixture.safetensors", self.expert.state_dict(), of_mixture)
+
+    def digest(self) -> str:
+        """Equal for equal weights."""
+        digest = hashlib.sha256()
+        for network in (self.expert, self.imitators):
+            for name, tensor in network.state_dict().items():
+                digest.update(name.encode("utf-8"))
+                digest.update(
+                    tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+                )
+        return digest.hexdigest()
+
+
+def learned_weights(expert: Expert) -> dict[str, Tensor]:
+    """Parameters that learn, and buffers; those that do not learn are taken to be the same in a run."""
+    weights = {name: p.detach() for name, p in expert.named_parameters() if p.requires_grad}
+    return weights | dict(expert.named_buffers())

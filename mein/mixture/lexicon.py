@@ -5,6 +5,7 @@ labels has not learned yet. It is logistic regression on which entries a documen
 naive Bayes (Wang & Manning 2012).
 """
 
+import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,11 +14,10 @@ import torch
 from scipy.sparse import coo_array, csr_array
 from scipy.special import log_softmax
 from sklearn.linear_model import LogisticRegression
-from torch import Tensor
 
 from mein.errors import RunError
 from mein.runtime.seeds import numpy_generator
-from mein.runtime.tensors import load_tensors
+from mein.runtime.tensors import load_tensors, save_tensors
 from mein.text.ragged import Ragged
 
 LEXICON = "lexicon.safetensors"  # in a run folder: what predicts, learned from train and dev
@@ -65,14 +65,21 @@ class Lexicon:
         """What it adds to the logits of a mixture (n, Y): its gate times its word."""
         return self.gate * self.log_probs(pieces).astype(np.float64)
 
+    def digest(self) -> str:
+        """Equal for lexicons that predict the same."""
+        parts = [getattr(self, name).tobytes() for name in ARRAYS]
+        return hashlib.sha256(
+            b"".join([*parts, repr((self.vocabulary_size, self.gate)).encode()])
+        ).hexdigest()
+
     def with_gate(self, gate: float) -> "Lexicon":
         """The same, whose word counts so much."""
         return replace(self, gate=gate)
 
-    def tensors(self) -> dict[str, Tensor]:
-        """What `load_lexicon` makes it from again, but for the gate."""
-        found = {name: torch.from_numpy(getattr(self, name)) for name in ARRAYS}
-        return found | {"vocabulary_size": torch.tensor(self.vocabulary_size)}
+    def save(self, path: Path) -> None:
+        """Write what `load_lexicon` reads: all but the gate."""
+        tensors = {name: torch.from_numpy(getattr(self, name)) for name in ARRAYS}
+        save_tensors(path, tensors | {"vocabulary_size": torch.tensor(self.vocabulary_size)}, {})
 
 
 def load_lexicon(path: Path) -> Lexicon:

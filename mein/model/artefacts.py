@@ -1,7 +1,7 @@
-"""The files of a run folder that are read back: proved to be those that were written."""
+"""The files of a run folder: verified when they are read back, and named with their digests in `done`."""
 
-import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,25 +9,104 @@ import torch
 
 from mein.config import Config
 from mein.errors import RunError
+from mein.runtime.files import sha256_of
 from mein.runtime.run_folder import RunFolder
-from mein.runtime.tensors import load_tensors
+from mein.runtime.tensors import digest_in, load_tensors
 from mein.text.indexer import Indexer, Reader
 from mein.text.pieces import Pieces
 from mein.text.words import Words
 
-VOCABULARIES = ("words.txt", "pieces.model")  # their checksums are in vocabularies.json
-SEALED = ("config.json", "labels.json", "vocabularies.json")  # theirs in `done`
+HUB = "hub"  # the folder of a run with the files of the Hugging Face model that it started from
+TEACHER = "teacher.json"  # how the lexicon is weighted where it teaches beside the expert
+VOCABULARIES = ("words.txt", "pieces.model")  # their digests are in vocabularies.json, too
+REQUIRED = ("config.json", "labels.json", "vocabularies.json", *VOCABULARIES, TEACHER)
+LISTED = ("metrics.jsonl", "predictions.parquet", "highlights.json", "provenance.json")
+
+
+@dataclass(frozen=True)
+class Done:
+    """The digests of a finished run's files."""
+
+    required: Mapping[str, str]
+    """Files that answers depend on; verified whenever a model is loaded."""
+    listed: Mapping[str, str]
+    """Measurements; verified by what reads them."""
 
 
 def seal(folder: RunFolder) -> None:
-    """Mark a run as finished, with checksums of the files that carry none of their own."""
-    folder.write_json("done", {"sha256": _digests(folder, SEALED)})
+    """Mark a run as finished: write `done`, with the name and the digest of every artefact."""
+    required, listed = (_there(folder, names) for names in (REQUIRED, LISTED))
+    tensors = {path.name for path in folder.path.glob("*.safetensors")}
+    required += sorted(name for name in tensors if not name.startswith(".") and "checkpoint" not in name)
+    hub = (path for path in (folder / HUB).rglob("*") if path.is_file() and not path.name.startswith("."))
+    required += sorted(str(path.relative_to(folder.path)) for path in hub)
+    folder.write_json("done", {"required": _digests(folder, required), "listed": _digests(folder, listed)})
+
+
+def verified(folder: RunFolder) -> Done:
+    """The artefacts of a finished run, once everything that its answers depend on is as it was written."""
+    done = read_done(folder)
+    for name, digest in done.required.items():
+        _verify(folder, name, digest)
+    return done
+
+
+def read_done(folder: RunFolder) -> Done:
+    """What a finished run says of its files; refuse a run that is not finished."""
+    if not folder.is_done:
+        folder.read_json("config.json")  # refuses what is no run at all
+        raise RunError(f"The run in {folder.path} is not finished: continue it with `mein train --resume`.")
+    content = folder.read_json("done")
+    required, listed = content.get("required"), content.get("listed")
+    if not isinstance(required, dict) or not isinstance(listed, dict) or "config.json" not in required:
+        raise damaged(folder / "done")
+    return Done(required, listed)
+
+
+def verify(folder: RunFolder, digests: Mapping[str, str], names: Iterable[str]) -> None:
+    """Refuse those of the files that are not the ones whose digests were written."""
+    for name in names:
+        _verify(folder, name, digests.get(name, ""))
+
+
+def _verify(folder: RunFolder, name: str, digest: str) -> None:
+    if not (folder / name).is_file():
+        raise RunError(f"{folder / name} is missing: restore it from a copy of the run.")
+    if _digest(folder, name) != digest:
+        raise damaged(folder / name)
+
+
+def _digest(folder: RunFolder, name: str) -> str:
+    """The checksum of a file; for tensors of ours the one in the header, which loading them verifies."""
+    is_ours = name.endswith(".safetensors") and "/" not in name
+    try:
+        return digest_in(folder / name) if is_ours else sha256_of(folder / name)
+    except OSError as problem:
+        raise damaged(folder / name) from problem
+
+
+def _digests(folder: RunFolder, names: Sequence[str]) -> dict[str, str]:
+    return {name: _digest(folder, name) for name in names}
+
+
+def _there(folder: RunFolder, names: Iterable[str]) -> list[str]:
+    return [name for name in names if (folder / name).exists()]
+
+
+def damaged(path: Path) -> RunError:
+    return RunError(f"{path} is damaged, or belongs to another run: restore it from a copy of its own run.")
 
 
 def restore(folder: RunFolder, name: str, network: torch.nn.Module) -> dict[str, Any]:
     """Give a network the weights of its artefact, and return the facts beside them."""
     path = folder / f"{name}.safetensors"
     weights, facts = load_tensors(path)
+    fill(network, weights, path)
+    return facts
+
+
+def fill(network: torch.nn.Module, weights: Mapping[str, torch.Tensor], path: Path) -> None:
+    """Give a network the weights that were read from a file."""
     try:
         network.load_state_dict(weights)
     except RuntimeError as problem:
@@ -35,15 +114,14 @@ def restore(folder: RunFolder, name: str, network: torch.nn.Module) -> dict[str,
             f"{path} does not fit config.json and the vocabularies beside it: "
             "the folder mixes files of different runs; restore it from a copy."
         ) from problem
-    return facts
 
 
 def load_indexer(config: Config, folder: RunFolder, reader: Reader | None = None) -> Indexer:
-    """The vocabularies of a run, once they have proved to be those that it was trained with."""
+    """The vocabularies of a run, verified to be those that it was trained with."""
+    written = folder.read_json("vocabularies.json").get("sha256")
     words, pieces = Words.load(folder / "words.txt"), Pieces.load(folder / "pieces.model")
-    indexer = Indexer(config.words, words, pieces, reader)
-    verify(folder, "vocabularies.json", VOCABULARIES)
-    return indexer
+    verify(folder, written if isinstance(written, dict) else {}, VOCABULARIES)
+    return Indexer(config.words, words, pieces, reader)
 
 
 def save_indexer(folder: RunFolder, indexer: Indexer, facts: dict[str, int]) -> None:
@@ -52,22 +130,3 @@ def save_indexer(folder: RunFolder, indexer: Indexer, facts: dict[str, int]) -> 
     indexer.pieces.save(folder / "pieces.model")
     sizes = {"words": indexer.words.size, "pieces": indexer.pieces.size}
     folder.write_json("vocabularies.json", {**sizes, **facts, "sha256": _digests(folder, VOCABULARIES)})
-
-
-def verify(folder: RunFolder, written_in: str, names: Sequence[str]) -> None:
-    """Refuse files that are not those whose checksums were written."""
-    written = folder.read_json(written_in).get("sha256")
-    for name, digest in _digests(folder, names).items():
-        if not isinstance(written, dict) or written.get(name) != digest:
-            raise damaged(folder / name)
-
-
-def _digests(folder: RunFolder, names: Sequence[str]) -> dict[str, str]:
-    try:
-        return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
-    except OSError as problem:
-        raise damaged(Path(problem.filename)) from problem
-
-
-def damaged(path: Path) -> RunError:
-    return RunError(f"{path} is damaged or was changed by another program: restore it from a copy.")

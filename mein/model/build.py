@@ -19,6 +19,7 @@ from mein.experts.lstm import LSTMExpert
 from mein.experts.transformer import LEAST_PROBABILITY, GivenExpert, LinearExpert
 from mein.hub import FrozenFeatures, HubTokenizer, fetch, load_transformer
 from mein.imitators.reference import Imitators
+from mein.model.artefacts import HUB
 from mein.runtime.processes import cores
 from mein.runtime.run_folder import RunFolder
 from mein.text.indexer import Indexer, Reader
@@ -27,7 +28,6 @@ from mein.text.words import Words
 
 LANGUAGE_MODEL = "language_model.safetensors"
 ADAPTED = "pretraining"  # the run folder inside the folder of a transformer that has read raw text
-HUB = "hub"  # the folder of a run with the transformer, or the encoder, that it started from
 
 
 def build_expert(config: Config, folder: RunFolder, indexer: Indexer, classes: int) -> Expert:

@@ -1,6 +1,10 @@
-"""From the folder of a finished run to its classifier, and to what that is compared with."""
+"""From the folder of a run to its classifiers: the mixture, and what it is compared with."""
 
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,23 +14,47 @@ from mein.data.labels import Labels
 from mein.data.soft_labels import SoftLabels
 from mein.errors import ConfigError, RunError
 from mein.evaluation.systems import MIXTURE, SYSTEMS
-from mein.mixture.inference import choose_device
-from mein.mixture.lexicon import LEXICON, LEXICON_OF_TRAIN, load_lexicon
-from mein.model.artefacts import SEALED, damaged, load_indexer, restore, verify
-from mein.model.build import HUB, build_expert, build_imitators, open_reader
+from mein.experts.base import Expert
+from mein.imitators.reference import Imitators
+from mein.mixture.gates import Weights
+from mein.mixture.inference import TorchNetworks, choose_device
+from mein.mixture.lexicon import LEXICON, LEXICON_OF_TRAIN, Lexicon, load_lexicon
+from mein.model.artefacts import HUB, Done, damaged, fill, load_indexer, read_done, restore, verified
+from mein.model.build import build_expert, build_imitators, open_reader
 from mein.model.model import Model
 from mein.runtime.run_folder import RunFolder
 from mein.runtime.tensors import load_tensors
+from mein.text.indexer import Indexer
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """A finished run whose artefacts are as it left them: its settings and its classes."""
+
+    folder: RunFolder
+    config: Config
+    labels: Labels
+    done: Done
+
+    @classmethod
+    def open(cls, path: Path) -> "FinishedRun":
+        """The run in a folder, which must be finished."""
+        folder = RunFolder(path)
+        config = read_config(folder)
+        read_done(folder)
+        return cls(folder, config, read_labels(folder)[0], verified(folder))
+
+    def indexer(self, soft_labels: SoftLabels | None = None) -> Indexer:
+        """Its vocabularies, with what its expert reads texts with."""
+        device = choose_device(self.config.runtime.device)
+        reader = open_reader(self.config, self.folder, self.labels.classes, device, soft_labels)
+        return load_indexer(self.config, self.folder, reader)
 
 
 def load_model(path: Path, device: str = "auto", soft_labels: SoftLabels | None = None) -> Model:
-    """The classifier that a finished run left in its folder; a function that taught it must come along."""
-    folder = RunFolder(path)
-    config = read_config(folder)
-    if not folder.is_done:
-        raise RunError(f"The run in {path} is not finished: continue it with `mein train --resume`.")
-    verify(folder, "done", SEALED)
-    return load_variant(folder, config, MIXTURE, choose_device(device), soft_labels)
+    """The classifier that a finished run left in its folder; a function that taught it must be given again."""
+    run = FinishedRun.open(path)
+    return Classifiers(run.folder, run.config, choose_device(device), soft_labels).load(MIXTURE)
 
 
 def read_config(folder: RunFolder) -> Config:
@@ -43,42 +71,95 @@ def read_config(folder: RunFolder) -> Config:
         ) from problem
 
 
-def load_variant(
-    folder: RunFolder,
-    config: Config,
-    name: str,
-    device: torch.device,
-    soft_labels: SoftLabels | None = None,
-    *,
-    knows_dev: bool = True,
-) -> Model:
-    """The mixture, or what it is compared with; its lexicon knows dev's labels too, unless it must not."""
-    labels, prior = read_labels(folder)
-    reader = open_reader(config, folder, labels.classes, device, soft_labels)
-    indexer = load_indexer(config, folder, reader)
-    is_taught = any(key.startswith("outputs.") for key in load_tensors(folder / "imitators.safetensors")[0])
-    with torch.random.fork_rng(devices=[]):  # initial weights are drawn, and then replaced
-        expert = build_expert(config, folder, indexer, len(labels.classes))
-        imitators = build_imitators(config, indexer.pieces.size, len(labels.classes), is_taught)
-    facts = restore(folder, name, expert)
-    imitator_facts = restore(folder, "imitators", imitators)
-    gates, lexicon = np.array(facts["gates"]), None
-    if SYSTEMS[name].uses_lexicon and is_taught and config.mixture.uses_lexicon:
-        lexicon = load_lexicon(folder / (LEXICON if knows_dev else LEXICON_OF_TRAIN)).with_gate(gates[-1])
-        gates = gates[:-1]
-    return Model(
-        config=config,
-        labels=labels,
-        prior=prior,
-        indexer=indexer,
-        expert=expert.to(device),
-        imitators=imitators.to(device),
-        gates=gates,
-        temperature=facts["temperature"],
-        imitator_temperature=imitator_facts["temperature"],
-        hub=folder / HUB if (folder / HUB).exists() else None,
-        lexicon=lexicon,
-    )
+class Classifiers:
+    """The classifiers in a run folder: the mixture, and what it is compared with.
+
+    What they share is read once: vocabularies, the reader, the imitators. They differ in the weights of
+    their expert, in their gates, and in whether they have the lexicon.
+    """
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        config: Config,
+        device: torch.device,
+        soft_labels: SoftLabels | None = None,
+        *,
+        knows_dev: bool = True,
+        indexer: Indexer | None = None,
+    ) -> None:
+        """knows_dev: whether the lexicon has learned from the labels of dev, too."""
+        self.folder, self.config, self.device = folder, config, device
+        self.labels, self.prior = read_labels(folder)
+        if indexer is None:
+            reader = open_reader(config, folder, self.labels.classes, device, soft_labels)
+            indexer = load_indexer(config, folder, reader)
+        self.indexer = indexer
+        self._lexicon_file = LEXICON if knows_dev else LEXICON_OF_TRAIN
+        self._expert: Expert | None = None
+
+    @cached_property
+    def systems(self) -> set[str]:
+        """The systems with an artefact: those that `done` lists; before it is written, those there are."""
+        if self.folder.is_done:
+            names = set(read_done(self.folder).required)
+        else:
+            names = {path.name for path in self.folder.path.glob("*.safetensors")}
+        return {name for name in SYSTEMS if f"{name}.safetensors" in names}
+
+    def load(self, name: str) -> Model:
+        """The classifier whose weights are in the artefact with this name."""
+        expert = self._expert = self._new_expert()
+        facts = restore(self.folder, name, expert)
+        weights = _weights(self.folder / f"{name}.safetensors", facts)
+        imitators, imitator_temperature = self._imitators
+        if len(weights.gates) not in (0, len(imitators.windows)):
+            raise damaged(self.folder / f"{name}.safetensors")
+        lexicon = None
+        if weights.lexicon is not None:
+            lexicon = self._lexicon.with_gate(weights.lexicon)
+        return Model(
+            config=self.config,
+            labels=self.labels,
+            prior=self.prior,
+            indexer=self.indexer,
+            networks=TorchNetworks(expert.to(self.device), imitators),
+            gates=weights.gates,
+            temperature=weights.temperature,
+            imitator_temperature=imitator_temperature,
+            hub=self.folder / HUB if (self.folder / HUB).exists() else None,
+            lexicon=lexicon,
+        )
+
+    def _new_expert(self) -> Expert:
+        """An expert to be filled; what lies on the disk for that is read once."""
+        if self._expert is not None:
+            return deepcopy(self._expert)
+        with torch.random.fork_rng(devices=[]):  # initial weights are drawn, and then replaced
+            return build_expert(self.config, self.folder, self.indexer, len(self.labels.classes))
+
+    @cached_property
+    def _imitators(self) -> tuple[Imitators, float]:
+        """The imitators, on the device, and their temperature."""
+        path = self.folder / "imitators.safetensors"
+        tensors, facts = load_tensors(path)
+        is_taught = any(name.startswith("outputs.") for name in tensors)
+        with torch.random.fork_rng(devices=[]):
+            pieces, classes = self.indexer.pieces.size, len(self.labels.classes)
+            imitators = build_imitators(self.config, pieces, classes, is_taught)
+        fill(imitators, tensors, path)
+        return imitators.to(self.device), _weights(path, {"gates": [], **facts}).temperature
+
+    @cached_property
+    def _lexicon(self) -> Lexicon:
+        return load_lexicon(self.folder / self._lexicon_file)
+
+
+def _weights(path: Path, facts: dict[str, Any]) -> Weights:
+    try:
+        return Weights.from_facts(facts)
+    except (KeyError, TypeError, ValueError) as problem:
+        raise damaged(path) from problem
 
 
 def read_labels(folder: RunFolder) -> tuple[Labels, np.ndarray]:

@@ -1,30 +1,27 @@
 """A trained classifier: text in, probabilities out. What a finished run folder holds."""
 
+import hashlib
+import json
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Sequence
-from copy import deepcopy
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
-import torch
 
 from mein.config import Config
 from mein.data.labels import Labels
 from mein.errors import RunError
 from mein.evaluation.metrics import apply_temperature
-from mein.experts.base import Expert
-from mein.imitators.reference import Imitators
-from mein.mixture.inference import Evidence, device_of, expert_logits
+from mein.mixture.gates import Weights
 from mein.mixture.lexicon import LEXICON, Lexicon
-from mein.model.artefacts import save_indexer, seal
-from mein.model.build import HUB, open_reader
+from mein.model.artefacts import HUB, save_indexer, seal
+from mein.model.build import open_reader
+from mein.runtime.progress import QUIET, Task
 from mein.runtime.run_folder import RunFolder
-from mein.runtime.tensors import save_tensors
 from mein.text.indexer import Indexer
 from mein.text.ragged import Ragged
 
@@ -45,77 +42,121 @@ class Encoded:
         return empty & (self.words.lengths <= 1) if self.reads_words else empty
 
 
+class Networks(Protocol):
+    """What a classifier asks of its networks, over numpy arrays: whoever answers may know torch, or not."""
+
+    @property
+    def windows(self) -> tuple[int, ...]:
+        """c_i of each imitator."""
+
+    @property
+    def device(self) -> Any:
+        """Where the networks lie."""
+
+    def logits(self, words: Ragged, task: Task = QUIET) -> np.ndarray:
+        """z (n, Y), float32; a task is advanced after every batch."""
+
+    def alpha(self, pieces: Ragged) -> np.ndarray:
+        """alpha (I, n, Y), float32."""
+
+    def window_probs(self, pieces: Ragged) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
+        """Batches: rows (n,), their stream (S,), the row of each position (S,), -1 in gaps; p_ij (I, S, Y)."""
+
+    def has_expert_of(self, other: Any) -> bool:
+        """Whether the experts of both have the same weights."""
+
+    def to(self, device: Any) -> None:
+        """Move the networks to a device."""
+
+    def save(self, folder: Path, of_mixture: dict[str, Any], of_imitators: dict[str, Any]) -> None:
+        """Write the artefacts `mixture` and `imitators` with the facts that belong to them."""
+
+    def digest(self) -> str:
+        """Equal for equal weights."""
+
+
 @dataclass
 class Model:
-    """p(y | X) = softmax((z + sum_i g_i alpha_i) / temperature), and in the sum a lexicon's word, if any."""
+    """p(y | X) = softmax((z + sum_i g_i alpha_i) / temperature), in the sum a lexicon, if there is one."""
 
     config: Config
     labels: Labels
     prior: np.ndarray
     indexer: Indexer
-    expert: Expert
-    imitators: Imitators
+    networks: Networks
     gates: np.ndarray
     temperature: float
     imitator_temperature: float
     hub: Path | None = None
-    """Where a transformer's or encoder's own files lie, in a folder of that name."""
+    """Where the files of a transformer or an encoder lie, in a folder of that name."""
     lexicon: Lexicon | None = None
 
-    @cached_property
-    def evidence(self) -> Evidence:
-        """What the imitators say; what they look pieces up in is made once."""
-        return Evidence(self.imitators, len(self.labels.classes))
+    @property
+    def windows(self) -> tuple[int, ...]:
+        """c_i of each imitator."""
+        return self.networks.windows
+
+    @property
+    def weights(self) -> np.ndarray:
+        """Gate over temperature of each imitator (I,)."""
+        return self.gates / self.temperature
 
     def encode(self, texts: Sequence[str], *, imitators_only: bool = False) -> Encoded:
-        """The texts as numbers; where the expert is not asked, the imitators' alone."""
+        """The texts as numbers; those of the imitators only, where the expert is not needed."""
         if not imitators_only:
             return Encoded(*self.indexer.encode_ragged(texts), self.indexer.reader is None)
         pieces = self.indexer.pieces_of(texts)
         return Encoded(pieces, pieces, reads_words=False)
 
     def log_probs(self, texts: Sequence[str]) -> np.ndarray:
-        """log p(y | X) (n, Y), float64. A text that says nothing gets the classes' training shares."""
+        """log p(y | X) (n, Y), float64. A text without any known piece gets the classes' training shares."""
         documents = self.encode(texts)
         return self.mixture_log_probs(documents, self.alpha(documents))
 
     def imitator_log_probs(self, texts: Sequence[str]) -> np.ndarray:
-        """log p(y | X) (n, Y) of the imitators alone: faster, a little weaker."""
+        """log p(y | X) (n, Y) of the imitators only: faster, a little weaker."""
         documents = self.encode(texts, imitators_only=True)
         return self.imitator_only_log_probs(documents, self.alpha(documents))
 
     def mixture_log_probs(
         self, documents: Encoded, alpha: np.ndarray, z: np.ndarray | None = None
     ) -> np.ndarray:
-        """log p(y | X) (n, Y) with alpha (I, n, Y), and z (n, Y) where the expert was asked before."""
+        """log p(y | X) (n, Y) with alpha (I, n, Y), and z (n, Y) where it is known already."""
         mixed = mixed_logits(self.expert_logits(documents) if z is None else z, alpha, self.gates)
         if self.lexicon is not None:
             mixed = mixed + self.lexicon.logits(documents.pieces)
         return self.calibrated(documents, mixed, self.temperature)
 
     def imitator_only_log_probs(self, documents: Encoded, alpha: np.ndarray) -> np.ndarray:
-        """log p(y | X) (n, Y) of the imitators alone, with their alpha (I, n, Y)."""
+        """log p(y | X) (n, Y) of the imitators only, with their alpha (I, n, Y)."""
         return self.calibrated(documents, alpha.astype(np.float64).sum(0), self.imitator_temperature)
 
     def expert_logits(self, documents: Encoded) -> np.ndarray:
         """z (n, Y)."""
-        return expert_logits(self.expert, documents.words)
+        return self.networks.logits(documents.words)
 
     def alpha(self, documents: Encoded) -> np.ndarray:
         """alpha (I, n, Y)."""
-        return self.evidence.alpha(documents.pieces)
+        return self.networks.alpha(documents.pieces)
 
     def calibrated(self, documents: Encoded, logits: np.ndarray, temperature: float) -> np.ndarray:
-        """log p(y | X) (n, Y) from logits (n, Y); the prior where a document says nothing."""
+        """log p(y | X) (n, Y) from logits (n, Y); the prior where a document is empty."""
         log_probs = apply_temperature(logits, temperature)
         log_probs[documents.is_empty] = np.log(self.prior)
         return log_probs
 
-    def to(self, device: torch.device) -> None:
+    @property
+    def fingerprint(self) -> str:
+        """Equal for two models only if they predict the same for every text."""
+        lexicon = None if self.lexicon is None else self.lexicon.digest()
+        facts = [list(self.labels.classes), self.prior.tolist(), self.gates.tolist()]
+        parts = [self.indexer.fingerprint, self.networks.digest(), lexicon, *facts]
+        parts += [self.temperature, self.imitator_temperature]
+        return hashlib.blake2b(json.dumps(parts).encode("utf-8"), digest_size=16).hexdigest()
+
+    def to(self, device: Any) -> None:
         """Move the networks, also the one that a frozen encoder reads with, to a device."""
-        self.expert.to(device)
-        self.imitators.to(device)
-        vars(self).pop("evidence", None)  # its tables lie where the imitators lay
+        self.networks.to(device)
         if self.hub is not None:
             classes = self.labels.classes
             self.indexer.reader = open_reader(self.config, RunFolder(self.hub.parent), classes, device)
@@ -126,16 +167,11 @@ class Model:
         weakref.finalize(self, shutil.rmtree, home, ignore_errors=True)
         self.hub = home / HUB
         fill(self.hub)
-        self.to(device_of(self.expert))
+        self.to(self.networks.device)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickle the networks as they are on a CPU, so that a machine without a GPU can open them.
-
-        The hub's files go along, and what reads with them is opened anew: their folder may be gone.
-        """
-        networks = {"expert": deepcopy(self.expert).cpu(), "imitators": deepcopy(self.imitators).cpu()}
-        state = {**vars(self), **networks}
-        state.pop("evidence", None)
+        """The hub's files are pickled too, and what reads with them is opened anew: their folder may be gone."""
+        state = dict(vars(self))
         if self.hub is not None:
             indexer = self.indexer
             state["indexer"] = Indexer(indexer.words_config, indexer.words, indexer.pieces)
@@ -163,17 +199,12 @@ class Model:
                 "labels.json", {"classes": list(self.labels.classes), "prior": self.prior.tolist()}
             )
             save_indexer(folder, self.indexer, {})
-            save_tensors(
-                folder / "imitators.safetensors",
-                self.imitators.state_dict(),
-                {"temperature": self.imitator_temperature},
-            )
-            gates = self.gates.tolist()
             if self.lexicon is not None:
-                save_tensors(folder / LEXICON, self.lexicon.tensors(), {})
-                gates.append(self.lexicon.gate)
-            facts = {"gates": gates, "temperature": self.temperature}
-            save_tensors(folder / "mixture.safetensors", self.expert.state_dict(), facts)
+                self.lexicon.save(folder / LEXICON)
+            gate = None if self.lexicon is None else self.lexicon.gate
+            of_mixture = Weights(self.gates, gate, self.temperature)
+            of_imitators = Weights(np.zeros(0), temperature=self.imitator_temperature)
+            self.networks.save(folder.path, of_mixture.to_facts(), of_imitators.to_facts())
             if self.hub is not None:
                 shutil.copytree(self.hub, folder / HUB)
             seal(folder)

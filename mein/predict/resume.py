@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import torch
 
 from mein.data.files import find_files
 from mein.data.writers import UnfitError
@@ -162,25 +161,9 @@ def identity_of(model: Model, source: str, **asked: Any) -> dict[str, Any]:
     sizes = sum(size or 0 for _, size, _ in stamps)
     return {
         "source": {"name": source, "files": len(files), "bytes": sizes, "checksum": checksum},
-        "model": fingerprint(model),
+        "model": model.fingerprint,
         **asked,
     }
-
-
-def fingerprint(model: Model) -> str:
-    """Equal for two models only if they predict the same of every text."""
-    digest = hashlib.blake2b(model.indexer.fingerprint.encode("utf-8"), digest_size=16)
-    states = [model.expert.state_dict(), model.imitators.state_dict()]
-    states += [] if model.lexicon is None else [model.lexicon.tensors()]
-    for state in states:
-        for name, tensor in sorted(state.items()):
-            digest.update(name.encode("utf-8"))
-            digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-    temperatures = [model.temperature, model.imitator_temperature]
-    gates = [*model.gates.tolist(), *([] if model.lexicon is None else [model.lexicon.gate])]
-    facts = [list(model.labels.classes), model.prior.tolist(), gates, temperatures]
-    digest.update(json.dumps(facts).encode("utf-8"))
-    return digest.hexdigest()
 
 
 def _settle(target: Path) -> None:

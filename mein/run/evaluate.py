@@ -2,17 +2,19 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mein.config import Config
-from mein.data.corpus import Corpus, read_all
-from mein.data.soft_labels import SoftLabels
+from mein.data.corpus import read_all
 from mein.errors import RunError
 from mein.evaluation.baseline import tfidf_baseline
 from mein.evaluation.comparison import IMITATORS, UNLABELED_TEXT, Row, compare, headline
+from mein.evaluation.metrics import Scores
+from mein.evaluation.significance import BootstrapResult
 from mein.evaluation.systems import (
     CONTROLS,
     EXPERT,
@@ -23,59 +25,53 @@ from mein.evaluation.systems import (
     TFIDF,
 )
 from mein.explain.highlights import write_highlights
-from mein.mixture.inference import CachedLogits, choose_device
+from mein.mixture.inference import choose_device
 from mein.mixture.mixture import random_alpha
-from mein.model.artefacts import seal
-from mein.model.loading import load_variant
+from mein.model.artefacts import read_done, seal, verify
+from mein.model.loading import Classifiers
 from mein.model.model import Encoded, Model
-from mein.run.algorithm import train_run
-from mein.run.prepare import counted
+from mein.run.parts import counted
 from mein.run.state import Run
 from mein.run.warm_start import has_previous_run, load_previous_run
 from mein.runtime.files import atomic_path
-from mein.runtime.progress import QUIET, Quiet, Reporter
+from mein.runtime.progress import QUIET, Reporter
 from mein.runtime.ranks import is_first
 from mein.runtime.run_folder import RunFolder
 from mein.text.ragged import concatenate
 
 
-def train_and_judge(
-    config: Config,
-    corpus: Corpus,
-    path: Path,
-    reporter: Reporter,
-    *,
-    resume: bool = False,
-    controls: Sequence[str] = CONTROLS,
-    soft_labels: SoftLabels | None = None,
-    has_baseline: bool = True,
-) -> list[Row]:
-    """Train in the folder `path`, then read the test labels, once, and leave the verdict there.
+def evaluate(run: Run, *, has_baseline: bool = True) -> list[Row]:
+    """Read the test labels, once, and leave the table and the verdict; a finished run keeps what it has.
 
-    Of several processes only the first speaks and judges; the others return no rows.
+    Of several processes only the first evaluates; the others return no rows.
     """
-    folder, reporter = RunFolder(path), reporter if is_first() else Quiet()
-    with folder.held():
-        run = train_run(
-            config, corpus, folder, reporter, resume=resume, controls=controls, soft_labels=soft_labels
-        )
-        if not is_first():
-            return []
-        part, texts, ids = _evaluated_part(run)
-        with run.folder.timed("judging"):
-            baseline = _baseline(run, texts, holds_dev=part == "dev") if has_baseline else {}
-            baseline |= previous_run_log_probs(folder, config, part, texts) if has_baseline else {}
-            systems = baseline | log_probs_of_all(folder, config, part, texts, soft_labels, reporter)
-        rows = compare(ids, systems, seed=config.seed)
-        if not folder.is_done:
-            _write_predictions(folder / "predictions.parquet", ids, systems)
-            write_highlights(folder, config, texts, ids, systems)
-            folder.rewind("verdict", 0)
-            for row in rows:
-                folder.record("verdict", part=part, **as_plain(row))
-            folder.record("verdict", headline=sentence(rows, config))
-            seal(folder)
-        return rows
+    if not is_first():
+        return []
+    folder, config = run.folder, run.config
+    if folder.is_done:
+        return read_rows(folder)
+    part, texts, ids = _evaluated_part(run)
+    with folder.timed("evaluation"):
+        systems = _baseline(run, texts, holds_dev=part == "dev") if has_baseline else {}
+        systems |= previous_run_log_probs(folder, config, part, texts) if has_baseline else {}
+        classifiers = Classifiers(folder, config, run.device, knows_dev=part != "dev", indexer=run.indexer)
+        systems |= log_probs_of_all(classifiers, part, texts, run.runtime.reporter)
+    rows = compare(ids, systems, seed=config.seed)
+    _write_predictions(folder / "predictions.parquet", ids, systems)
+    if run.is_taught:
+        write_highlights(folder, classifiers.load(MIXTURE), texts, ids, systems)
+    folder.rewind("verdict", 0)
+    for row in rows:
+        folder.record("verdict", part=part, **as_plain(row))
+    folder.record("verdict", headline=sentence(rows, config))
+    seal(folder)
+    return rows
+
+
+def read_rows(folder: RunFolder) -> list[Row]:
+    """The table of a finished run, as `evaluate` left it."""
+    verify(folder, read_done(folder).listed, ["metrics.jsonl"])
+    return [row_from_plain(line) for line in folder.metrics("verdict") if "system" in line]
 
 
 def sentence(rows: Sequence[Row], config: Config) -> str:
@@ -85,33 +81,32 @@ def sentence(rows: Sequence[Row], config: Config) -> str:
 
 
 def log_probs_of_all(
-    folder: RunFolder,
-    config: Config,
-    part: str,
-    texts: Sequence[str],
-    soft_labels: SoftLabels | None = None,
-    reporter: Reporter = QUIET,
+    classifiers: Classifiers, part: str, texts: Sequence[str], reporter: Reporter = QUIET
 ) -> dict[str, np.ndarray]:
     """log p(y | X) (n, Y) of every network of a run, in the order of its table, on a part's texts."""
-    device = choose_device(config.runtime.device)
-
-    def load(name: str) -> Model:
-        return load_variant(folder, config, name, device, soft_labels, knows_dev=part != "dev")
-
-    mixture = load(MIXTURE)
+    mixture = classifiers.load(MIXTURE)
     documents = _encoded(mixture, part, texts, reporter)
     alpha = mixture.alpha(documents)
-    word, found = CachedLogits(documents.words, part, reporter), dict[str, np.ndarray]()
+    found = dict[str, np.ndarray]()
+    known: tuple[Model, np.ndarray] | None = None
+
+    def expert_logits(model: Model) -> np.ndarray:
+        nonlocal known  # fine-tuning may have left the weights of an expert as they were
+        if known is None or not model.networks.has_expert_of(known[0].networks):
+            known = None  # gives its memory back first
+            with reporter.task(f"expert on {part}", len(texts)) as task:
+                known = model, model.networks.logits(documents.words, task)
+        return known[1]
+
     for name in (EXPERT, *CONTROLS):
-        if (folder / f"{name}.safetensors").exists():
-            model = load(name)
-            seen = _noise(config, alpha, part) if SYSTEMS[name].evidence == "random" else alpha
-            found[name] = model.mixture_log_probs(documents, seen, word(model.expert))
+        if name in classifiers.systems:
+            model = classifiers.load(name)
+            seen = _noise(classifiers.config, alpha, part) if SYSTEMS[name].evidence == "random" else alpha
+            found[name] = model.mixture_log_probs(documents, seen, expert_logits(model))
     if len(alpha):
         found[IMITATORS_ONLY] = mixture.imitator_only_log_probs(documents, alpha)
-    found[MIXTURE if len(alpha) else EXPERT] = mixture.mixture_log_probs(
-        documents, alpha, word(mixture.expert)
-    )
+    last = MIXTURE if len(alpha) else EXPERT
+    found[last] = mixture.mixture_log_probs(documents, alpha, expert_logits(mixture))
     return found
 
 
@@ -154,6 +149,13 @@ def _noise(config: Config, alpha: np.ndarray, part: str) -> np.ndarray:
     """The random vectors of a part: on dev those that the control was tuned with."""
     I, n, Y = alpha.shape
     return random_alpha(I, n, Y, config.seed, part)
+
+
+def row_from_plain(line: dict[str, Any]) -> Row:
+    """The row that `as_plain` gave."""
+    scores = Scores(**{name: line[name] for name in Scores.__dataclass_fields__})
+    difference = None if line["difference"] is None else BootstrapResult(**line["difference"])
+    return Row(line["system"], scores, tuple(line["interval"]), line["p_value"], difference)
 
 
 def as_plain(row: Row) -> dict[str, object]:

@@ -23,9 +23,9 @@ from mein.experts.language_model import LanguageModel
 from mein.hub import HubTokenizer, fetch_masked, load_masked, save_encoder
 from mein.hub.fetch import CONFIG, WEIGHTS
 from mein.mixture.inference import choose_device
-from mein.model.artefacts import load_indexer, restore, seal
-from mein.model.build import ADAPTED, HUB, build_language_model, words_of_language_model
-from mein.run.prepare import prepare_raw
+from mein.model.artefacts import HUB, load_indexer, restore, seal
+from mein.model.build import ADAPTED, build_language_model, words_of_language_model
+from mein.run.parts import encode_raw
 from mein.runtime import ranks
 from mein.runtime.progress import Quiet, Reporter
 from mein.runtime.run_folder import RunFolder
@@ -54,7 +54,7 @@ def pretrain(
         identity = config.model_dump(mode="json", exclude={"runtime"})
         with ranks.first_goes_ahead():
             folder.claim({"config": identity, "data": {"text": name}}, resume)
-            prepare_raw(config, source, folder, reporter)
+            encode_raw(config, source, folder, reporter)
         runtime = Runtime(folder, reporter, config.runtime.checkpoint_seconds)
         stores = [Store.open(folder / f"encoded/{part}") for part in ("unlabeled", "held_out")]
         words = load_indexer(config, folder).words
@@ -130,7 +130,7 @@ def adapt(
         with ranks.first_goes_ahead():
             folder.claim({"config": identity, "data": {"text": name}}, resume)
             tokenizer = _fetched_tokenizer(config, folder)
-            prepare_raw(config, source, folder, reporter, tokenizer)
+            encode_raw(config, source, folder, reporter, tokenizer)
         if ranks.exists(folder / "done"):
             _refuse_loss(out)
         else:

@@ -1,9 +1,10 @@
-"""What the steps of a run share: its parts, the evidence on them, and what is minimized."""
+"""What the steps of a run share: its artefacts, its encoded parts, the evidence on them, and its objective."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -11,13 +12,15 @@ import torch
 from mein.config import Config
 from mein.data.corpus import Corpus
 from mein.evaluation.metrics import fit_temperature
-from mein.evaluation.systems import SYSTEMS
+from mein.evaluation.systems import CONTROLS, MIXTURE, SYSTEMS
 from mein.experts.base import Expert
 from mein.imitators.reference import Imitators
+from mein.mixture.gates import Weights
 from mein.mixture.inference import CachedLogits, imitator_alpha
 from mein.mixture.lexicon import LEXICON, LEXICON_OF_TRAIN, Lexicon, learn_lexicon, load_lexicon
 from mein.mixture.mixture import random_alpha
-from mein.run.prepare import Split
+from mein.model.artefacts import restore
+from mein.run.documents import Split
 from mein.runtime import ranks
 from mein.runtime.run_folder import RunFolder
 from mein.runtime.seeds import derive_seed
@@ -32,11 +35,12 @@ from mein.training.parallel import shared_logits
 from mein.training.stages import LabeledPart
 
 UNLABELED_PARTS = ("unlabeled", "held_out")
+Network = TypeVar("Network", bound=torch.nn.Module)
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run under way: what its steps share."""
+    """A run under way."""
 
     config: Config
     corpus: Corpus
@@ -45,6 +49,9 @@ class Run:
     indexer: Indexer
     runtime: Runtime
     device: torch.device
+    controls: Sequence[str] = CONTROLS
+    """The systems that are tuned beside the mixture, where there are imitators."""
+    stores: dict[str, Store] = field(default_factory=dict)
 
     @property
     def folder(self) -> RunFolder:
@@ -62,35 +69,95 @@ class Run:
         return all(self.counts.get(part, 0) > 0 for part in UNLABELED_PARTS)
 
     @property
+    def systems(self) -> tuple[str, ...]:
+        """What stage 3 tunes, in this order."""
+        return (*self.controls, MIXTURE) if self.is_taught else (MIXTURE,)
+
+    @property
     def has_lexicon(self) -> bool:
-        """Whether a lexicon speaks in the mixture, which there is only with imitators."""
+        """Whether the mixture has a lexicon, which there is only with imitators."""
         return self.is_taught and self.config.mixture.uses_lexicon
 
+    def artefact(self, name: str, new: Callable[[], Network], learn: Callable[[Network], Weights]) -> Network:
+        """A network with the weights of its artefact: those on the disk, or else those that are learned now.
+
+        This is all there is to --resume: an artefact that is complete is not made again. Of several
+        processes all learn and the first writes.
+        """
+        network, path = new().to(self.device), self.folder / f"{name}.safetensors"
+        if ranks.exists(path):
+            restore(self.folder, name, network)
+        else:
+            with self.folder.timed(name):
+                facts = learn(network).to_facts()
+            save_tensors(path, network.state_dict(), facts)
+            ranks.barrier()  # the first may still be writing it
+        self.folder.drop(f"{name}.checkpoint.safetensors")
+        return network
+
+    def log(self, line: str) -> None:
+        """Report one line."""
+        self.runtime.reporter.log(line)
+
+    def has(self, *names: str) -> bool:
+        """Whether all these artefacts are complete."""
+        return all(ranks.exists(self.folder / f"{name}.safetensors") for name in names)
+
     def store(self, part: str) -> Store:
-        """The encoded documents of a part."""
-        return Store.open(self.folder / f"encoded/{part}")
+        """The encoded documents of a part, opened once."""
+        if part not in self.stores:
+            self.stores[part] = Store.open(self.folder / f"encoded/{part}")
+        return self.stores[part]
 
     def store_to_label(self, part: str, by: str) -> Store:
-        """The same for an expert to label; of what it said before, it is asked again where that is damaged.
+        """The same for a teacher to label; labels of its own that are damaged are dropped first.
 
-        Not in a store of others, to which the run has but a link, nor where somebody else has a word.
+        Not in a store of others, to which the run has but a link, nor where another teacher labeled.
         """
+        store = self.store(part)
+        store.look_for_labels()
         if ranks.is_first():
-            store, path = self.store(part), (self.folder / f"encoded/{part}").resolve()
+            path = (self.folder / f"encoded/{part}").resolve()
             if store.place.address == str(path) and store.labeled_by == {by}:
-                for told in drop_damaged_labels(store, by):
-                    self.runtime.reporter.log(told)
+                for note in drop_damaged_labels(store, by):
+                    self.runtime.reporter.log(note)
         ranks.barrier()
-        return self.store(part)
+        store.look_for_labels()
+        return store
 
     @cached_property
     def dev_logits(self) -> CachedLogits:
-        """What the expert says of dev, by the weights that it had when last asked."""
+        """The expert's logits on dev, kept until its weights change."""
         return CachedLogits(self.store("dev").words(), "dev", self.runtime.reporter, shared_logits, _agreed)
+
+    @cached_property
+    def lexicon(self) -> Lexicon:
+        """The lexicon of train, by which its gate is fitted on dev; beside it that of both, which predicts."""
+        lexicon = self._lexicon(LEXICON_OF_TRAIN, ("train",))
+        if not ranks.exists(self.folder / LEXICON):
+            self._lexicon(LEXICON, ("train", "dev"))
+        return lexicon
+
+    def _lexicon(self, name: str, parts: Sequence[str]) -> Lexicon:
+        path = self.folder / name
+        if ranks.exists(path):
+            return load_lexicon(path)
+        examples = [self.labeled.examples(part) for part in parts]
+        with self.folder.timed(name.removesuffix(".safetensors")):
+            lexicon = learn_lexicon(
+                concatenate(self.store(part).pieces() for part in parts),
+                np.concatenate([ids for ids, _ in examples]),
+                np.concatenate([weights for _, weights in examples]),
+                self.classes,
+                self.indexer.pieces.size,
+            )
+        lexicon.save(path)
+        ranks.barrier()  # the first may still be writing
+        return lexicon
 
 
 def _agreed(is_so: bool) -> bool:
-    """What the first process says of it."""
+    """What the first process decides."""
     return bool(ranks.agreed({"is_so": is_so})["is_so"])
 
 
@@ -112,30 +179,17 @@ def evidence_on(run: Run, imitators: Imitators, name: str, pieces: Ragged, strea
         alpha = random_alpha(count, len(pieces), run.classes, run.config.seed, stream)
     else:
         alpha = imitator_alpha(imitators, pieces, run.classes)
-    if not (system.uses_lexicon and run.has_lexicon):
+    if not has_lexicon(run, name):
         return alpha
-    said = np.zeros((1, len(pieces), run.classes), np.float32)  # subtle: it knows train's labels by heart
+    of_lexicon = np.zeros((1, len(pieces), run.classes), np.float32)  # subtle: it has memorized train's labels
     if stream == "dev":
-        said[0] = learned_lexicon(run).log_probs(pieces)
-    return np.concatenate([alpha, said])
+        of_lexicon[0] = run.lexicon.log_probs(pieces)
+    return np.concatenate([alpha, of_lexicon])
 
 
-def learned_lexicon(run: Run) -> Lexicon:
-    """The lexicon of train, by which its gate is fitted on dev; beside it that of both, which predicts."""
-    for name, parts in {LEXICON_OF_TRAIN: ("train",), LEXICON: ("train", "dev")}.items():
-        if not ranks.exists(run.folder / name):
-            examples = [run.labeled.examples(part) for part in parts]
-            with run.folder.timed(name.removesuffix(".safetensors")):
-                lexicon = learn_lexicon(
-                    concatenate(run.store(part).pieces() for part in parts),
-                    np.concatenate([ids for ids, _ in examples]),
-                    np.concatenate([weights for _, weights in examples]),
-                    run.classes,
-                    run.indexer.pieces.size,
-                )
-            save_tensors(run.folder / name, lexicon.tensors(), {})
-            ranks.barrier()  # the first may still be writing
-    return load_lexicon(run.folder / LEXICON_OF_TRAIN)
+def has_lexicon(run: Run, name: str) -> bool:
+    """Whether the last row of a system's evidence is the lexicon's."""
+    return SYSTEMS[name].uses_lexicon and run.has_lexicon
 
 
 def labeled_part(run: Run, part: str, alpha: np.ndarray | None = None) -> LabeledPart:
@@ -177,17 +231,16 @@ def objective_of(run: Run, expert: Expert, imitators: Imitators | None, name: st
     )
 
 
-def facts(
-    run: Run, dev_logits: np.ndarray, gates: np.ndarray | None = None, tau: float = 1.0
-) -> dict[str, object]:
-    """What is kept beside weights: the gates, and the temperature, about tau, that calibrates them on dev."""
-    temperature = fit_temperature(dev_logits, run.labeled.dev_ids, tau, run.labeled.dev_weights)
-    return {"gates": [] if gates is None else gates.tolist(), "temperature": temperature}
+def calibrated(run: Run, dev_logits: np.ndarray, weights: Weights, tau: float = 1.0) -> Weights:
+    """The same weights with the temperature, about tau, that calibrates logits (n, Y) on dev."""
+    labeled = run.labeled
+    temperature = fit_temperature(dev_logits, labeled.dev_ids, tau, labeled.dev_weights)
+    return replace(weights, temperature=temperature)
 
 
 @contextmanager
-def drawing(run: Run, name: str) -> Iterator[None]:
-    """Initial weights come from a stream of their own and disturb no other."""
+def initializing(run: Run, name: str) -> Iterator[None]:
+    """Initial weights are drawn by a generator of their own."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(run.config.seed, "initial weights", name))
         yield

@@ -9,7 +9,7 @@ A run whose imitators learn from a labeled store: it shares all else with a fini
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,30 +20,18 @@ from mein.config import Config, load_config
 from mein.data.columns import ColumnsConfig
 from mein.data.corpus import Corpus, Source, corpus_of_files
 from mein.data.files import find_files
-from mein.data.labels import Labels
 from mein.data.readers import Documents, read_documents
 from mein.data.soft_labels import SoftLabels
+from mein.data.splits import KnownTexts
 from mein.errors import ConfigError, InputError, RunError
 from mein.mixture.inference import choose_device
 from mein.mixture.lexicon import LEXICON_OF_TRAIN
-from mein.model.artefacts import SEALED, load_indexer, verify
-from mein.model.build import HUB, open_reader
-from mein.model.loading import read_config, read_labels
-from mein.run.algorithm import identity_of
-from mein.run.prepare import (
-    SHARD_CHARACTERS,
-    SHARD_DOCUMENTS,
-    Split,
-    UnlabeledTexts,
-    counted,
-    encode_labeled,
-    held_out_count,
-    known_texts,
-    read_labeled,
-    shard_documents,
-)
+from mein.model.artefacts import HUB, TEACHER
+from mein.model.loading import FinishedRun
+from mein.run.documents import NO_TEXTS, Split, UnlabeledTexts, held_out_count, read_labeled
+from mein.run.parts import SHARD_CHARACTERS, SHARD_DOCUMENTS, counted, encode_labeled, shard_documents
+from mein.run.prepare import identity_of
 from mein.run.teacher import (
-    TEACHER,
     LabelingEngine,
     author_of,
     label_here,
@@ -62,40 +50,15 @@ from mein.store.repair import drop_damaged_labels, quarantine
 from mein.store.sample import drawn_from_few_shards, write_excerpt
 from mein.store.store import Store, link_store
 from mein.store.writing import Spread, write_store
-from mein.text.indexer import Indexer
 
 
-@dataclass(frozen=True)
-class FinishedRun:
-    """A finished run to go by: its settings, classes and vocabularies."""
-
-    folder: RunFolder
-    config: Config
-    labels: Labels
-
-    @classmethod
-    def open(cls, path: Path) -> "FinishedRun":
-        """The run in a folder, which must be finished."""
-        folder = RunFolder(path)
-        config = read_config(folder)
-        if not folder.is_done:
-            raise RunError(f"The run in {path} is not finished: continue it with `mein train --resume`.")
-        verify(folder, "done", SEALED)
-        return cls(folder, config, read_labels(folder)[0])
-
-    def indexer(self, soft_labels: SoftLabels | None = None) -> Indexer:
-        """Its vocabularies, with what its expert reads with."""
-        device = choose_device(self.config.runtime.device)
-        reader = open_reader(self.config, self.folder, self.labels.classes, device, soft_labels)
-        return load_indexer(self.config, self.folder, reader)
-
-    def refuse_strange(self, store: Store) -> None:
-        """Refuse a store of other vocabularies than the run's."""
-        if store.fingerprint != self.indexer().fingerprint:
-            raise RunError(
-                f"{store.place} was encoded with other vocabularies than those of {self.folder.path}: "
-                f"encode the text with `mein encode --like {self.folder.path}`."
-            )
+def refuse_strange(run: FinishedRun, store: Store) -> None:
+    """Refuse a store of other vocabularies than the run's."""
+    if store.fingerprint != run.indexer().fingerprint:
+        raise RunError(
+            f"{store.place} was encoded with other vocabularies than those of {run.folder.path}: "
+            f"encode the text with `mein encode --like {run.folder.path}`."
+        )
 
 
 def texts_of(paths: Sequence[str], columns: ColumnsConfig, *, may_guess: bool = True) -> Source:
@@ -127,7 +90,8 @@ def encode(
 
     spread: an engine that does it on other machines, in as many processes as it likes.
     """
-    stream = UnlabeledTexts(like.config, texts, known_texts(test))
+    known = NO_TEXTS if test is None else KnownTexts.of(chunk.texts for chunk in test())
+    stream = UnlabeledTexts(like.config, texts, known)
 
     indexer = like.indexer(soft_labels)
     with reporter.task("encoding", None) as task:
@@ -161,7 +125,7 @@ def label(
     engine: labels on other machines, in as many processes as it likes.
     """
     store = Store.open(at)
-    by.refuse_strange(store)
+    refuse_strange(by, store)
     classes = by.labels.classes
     with store.place.held() if is_first() else nullcontext():
         barrier()
@@ -281,7 +245,7 @@ def _same_labels(like: FinishedRun, config: Config, corpus: Corpus) -> Split:
 
 def ready_store(like: FinishedRun, store: Store) -> Store:
     """The store, once it has proved to be encoded and labeled for a run."""
-    like.refuse_strange(store)
+    refuse_strange(like, store)
     if store.classes is None:
         raise RunError(
             f"{store.place} is not wholly labeled: "

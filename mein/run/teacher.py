@@ -26,17 +26,18 @@ from mein.data.labels import Label
 from mein.errors import RunError
 from mein.experts.base import Expert
 from mein.mixture.gates import open_gates
-from mein.mixture.inference import reading
-from mein.mixture.lexicon import LEXICON_OF_TRAIN, load_lexicon
-from mein.model.artefacts import damaged, verify
-from mein.model.loading import load_variant
-from mein.run.state import Run, learned_lexicon
+from mein.mixture.inference import TorchNetworks, reading
+from mein.mixture.lexicon import LEXICON_OF_TRAIN, Lexicon, load_lexicon
+from mein.model.artefacts import TEACHER, damaged, verify
+from mein.model.loading import Classifiers
+from mein.run.state import Run
 from mein.runtime import ranks
 from mein.runtime.files import sha256_of
 from mein.runtime.processes import answers, cores, start_worker
 from mein.runtime.progress import Reporter
 from mein.runtime.ranks import barrier, is_first, rank, world
 from mein.runtime.run_folder import RunFolder
+from mein.runtime.tensors import digest_in
 from mein.store.manifest import EXPERT_COLUMN, label_file, labeled_by, read_labels, seal_labels, write_labels
 from mein.store.store import Store
 from mein.text.ragged import Ragged
@@ -172,32 +173,33 @@ def refuse_other_classes(store: Store, classes: Sequence[Label]) -> None:
 
 
 EXPERT = "expert.safetensors"
-TEACHER = (
-    "teacher.json"  # in a run folder: what the lexicon's word counts, of which lexicon beside which expert
-)
 
 
 def learned_teacher(run: Run, expert: Expert) -> tuple[Teacher, str]:
-    """The tutor of a run under way, from teacher.json or fitted on dev, and a checksum of who it is.
+    """The teacher of a run under way, from teacher.json or fitted on dev, and a checksum of who it is.
 
-    The lexicon is that of train: imitators must not have heard of dev's labels, by which they are judged.
+    The lexicon is that of train: imitators must not learn the labels of dev, on which they are validated.
     """
+    folder = run.folder
     if not teaches_with_lexicon(run.config):
-        return Teacher(expert), author_of(run.folder, run.config)
-    lexicon = learned_lexicon(run)
-    if not ranks.exists(run.folder / TEACHER):
-        z, said = run.dev_logits(expert), lexicon.log_probs(run.store("dev").pieces())
-        gates, tau = open_gates(z, said[None], run.labeled.dev_ids, run.labeled.dev_weights)
+        return Teacher(expert), author_of(folder, run.config)
+    if not ranks.exists(folder / TEACHER):
+        z, log_probs = run.dev_logits(expert), run.lexicon.log_probs(run.store("dev").pieces())
+        gates, tau = open_gates(z, log_probs[None], run.labeled.dev_ids, run.labeled.dev_weights)
         if ranks.is_first():
-            of = {name: sha256_of(run.folder / name) for name in (EXPERT, LEXICON_OF_TRAIN)}
-            run.folder.write_json(TEACHER, {"gate": gates[0], "tau": tau, "sha256": of})
+            of = {name: digest_in(folder / name) for name in (EXPERT, LEXICON_OF_TRAIN)}
+            folder.write_json(TEACHER, {"gate": gates[0], "tau": tau, "sha256": of})
         ranks.barrier()
-    return _teacher(run.folder, run.config, expert), author_of(run.folder, run.config)
+    return _with_lexicon(folder, expert, run.lexicon), author_of(folder, run.config)
 
 
 def load_teacher(folder: RunFolder, config: Config, device: torch.device) -> Teacher:
-    """The tutor of a finished run."""
-    return _teacher(folder, config, load_variant(folder, config, "expert", device).expert)
+    """The teacher of a finished run."""
+    networks = Classifiers(folder, config, device).load("expert").networks
+    assert isinstance(networks, TorchNetworks)
+    if not teaches_with_lexicon(config):
+        return Teacher(networks.expert)
+    return _with_lexicon(folder, networks.expert, load_lexicon(folder / LEXICON_OF_TRAIN))
 
 
 def author_of(folder: RunFolder, config: Config) -> str:
@@ -206,16 +208,14 @@ def author_of(folder: RunFolder, config: Config) -> str:
     return sha256_of(path) if path.exists() else ""
 
 
-def _teacher(folder: RunFolder, config: Config, expert: Expert) -> Teacher:
-    if not teaches_with_lexicon(config):
-        return Teacher(expert)
-    verify(folder, TEACHER, (EXPERT, LEXICON_OF_TRAIN))
+def _with_lexicon(folder: RunFolder, expert: Expert, lexicon: Lexicon) -> Teacher:
     facts = folder.read_json(TEACHER)
     try:
-        gate, tau = float(facts["gate"]), float(facts["tau"])
+        gate, tau, written = float(facts["gate"]), float(facts["tau"]), dict(facts["sha256"])
     except (KeyError, TypeError, ValueError) as problem:
         raise damaged(folder / TEACHER) from problem
-    return Teacher(expert, load_lexicon(folder / LEXICON_OF_TRAIN).with_gate(gate).logits, tau)
+    verify(folder, written, (EXPERT, LEXICON_OF_TRAIN))
+    return Teacher(expert, lexicon.with_gate(gate).logits, tau)
 
 
 def teaches_with_lexicon(config: Config) -> bool:

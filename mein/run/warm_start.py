@@ -20,10 +20,10 @@ from mein.errors import ConfigError, InputError, RunError
 from mein.experts.average import AverageExpert
 from mein.experts.base import Expert
 from mein.experts.lstm import LSTMExpert
-from mein.model.artefacts import SEALED, verify
-from mein.model.loading import load_variant, read_config
+from mein.evaluation.systems import MIXTURE
+from mein.model.loading import Classifiers, FinishedRun
 from mein.model.model import Model
-from mein.run.prepare import Split, UnlabeledTexts, known_texts
+from mein.run.documents import Split, UnlabeledTexts
 from mein.run.pretrain import held_apart, language_model
 from mein.run.state import UNLABELED_PARTS, Run
 from mein.runtime import ranks
@@ -99,8 +99,7 @@ def refuse_other_previous_run(config: Config, corpus: Corpus, labeled: Split) ->
         raise RunError(
             f"{folder.path} holds no finished run: give --from-run the folder of one, or restore it."
         )
-    verify(folder, "done", SEALED)
-    if read_config(folder).expert.kind == "given":
+    if FinishedRun.open(folder.path).config.expert.kind == "given":
         raise ConfigError(
             f"The expert of the run in {folder.path} is somebody else's word, which cannot be asked about "
             "new text: give the same --soft-labels to the student instead, without --from-run."
@@ -136,8 +135,8 @@ def digest_of_previous_run(config: Config) -> str:
 
 def load_previous_run(config: Config, device: torch.device, *, knows_dev: bool) -> Model:
     """The mixture of the run that a student learns from."""
-    folder = RunFolder(Path(str(config.expert.from_run)))
-    return load_variant(folder, read_config(folder), "mixture", device, knows_dev=knows_dev)
+    run = FinishedRun.open(Path(str(config.expert.from_run)))
+    return Classifiers(run.folder, run.config, device, knows_dev=knows_dev).load(MIXTURE)
 
 
 def stage_1(config: Config) -> SupervisedConfig:
@@ -199,7 +198,7 @@ def _texts(run: Run) -> Iterator[list[str]]:
     wanted = np.ones(total, dtype=bool) if is_drawn is None else is_drawn
     found: list[str] = []
     seen = 0
-    for chunk in UnlabeledTexts(run.config, run.corpus.unlabeled, known_texts(run.corpus.test)):
+    for chunk in UnlabeledTexts(run.config, run.corpus.unlabeled, run.corpus.test_survey.known):
         rows = np.flatnonzero(wanted[seen : seen + len(chunk)])
         found += [chunk[row] for row in rows]
         seen += len(chunk)

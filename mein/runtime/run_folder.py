@@ -18,6 +18,7 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._nested = [0.0]  # seconds of the steps inside each step that is being timed
 
     def __truediv__(self, name: str) -> Path:
         return self.path / name
@@ -29,11 +30,16 @@ class RunFolder:
 
     @contextmanager
     def timed(self, step: str) -> Iterator[None]:
-        """Record how long a step took; once, also where a kill makes it end twice."""
+        """Record how long a step took, less the steps inside it; once, also where a kill makes it end twice."""
         started = time.monotonic()
-        yield
+        self._nested.append(0.0)
+        try:
+            yield
+        finally:
+            seconds, inside = time.monotonic() - started, self._nested.pop()
+            self._nested[-1] += seconds
         if not any(line["step"] == step for line in self.metrics("steps")):
-            self.record("steps", step=step, seconds=round(time.monotonic() - started, 3))
+            self.record("steps", step=step, seconds=round(seconds - inside, 3))
 
     @contextmanager
     def held(self, *, waits: bool = False) -> Iterator[None]:
@@ -41,8 +47,10 @@ class RunFolder:
         with held_folder(self.path, waits=waits) if ranks.is_first() else nullcontext():
             yield
 
-    def claim(self, identity: dict[str, Any], resume: bool) -> None:
-        """Make the folder this run's, or check that it already is; clear what a kill left half-written.
+    def claim(self, identity: dict[str, Any], resume: bool) -> bool:
+        """Make the folder this run's, or check that it already is; whether it is new.
+
+        What a kill left half-written is removed.
 
         The first process goes ahead; the others find its run, and must have been started for the same.
         """
@@ -50,7 +58,7 @@ class RunFolder:
         if not (self / "config.json").exists():
             self._refuse_unknown_files()
             self.write_json("config.json", identity)
-            return
+            return True
         if not resume:
             raise RunError(
                 f"{self.path} already holds a run: choose another --out, or continue it with --resume."
@@ -58,6 +66,12 @@ class RunFolder:
         self.refuse_others(identity)
         if ranks.is_first():
             self._clear_halves()
+        return False
+
+    def release(self, *names: str) -> None:
+        """Undo the claim of a new run that cannot begin, with the files that it wrote."""
+        for name in ("config.json", "metrics.jsonl", *names):
+            self.drop(name)
 
     def refuse_others(self, identity: dict[str, Any]) -> None:
         """Refuse a folder whose run is not this one."""

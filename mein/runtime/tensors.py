@@ -19,15 +19,19 @@ from mein.errors import RunError
 from mein.runtime.files import atomic_path
 from mein.runtime.ranks import is_first
 
-FORMAT_VERSION = 1  # raised when an older reader could no longer understand the file
+FORMAT_VERSION = 2  # of a run's files; raised when an older version could not read them
 
 
 def save_tensors(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
-    """Write tensors and JSON-able facts as one file; it is whole or not there. The first process does it."""
+    """Write tensors and JSON-able facts as one file, atomically. Only the first process writes.
+
+    The file carries its own name, so that it cannot stand in the place of another.
+    """
     if not is_first():
         return
     plain = {name: tensor.detach().to("cpu").contiguous() for name, tensor in tensors.items()}
-    header = {"version": FORMAT_VERSION, "sha256": _digest(plain, facts), "facts": facts}
+    digest = _digest(path.name, plain, facts)
+    header = {"version": FORMAT_VERSION, "name": path.name, "sha256": digest, "facts": facts}
     with atomic_path(path) as temporary:
         temporary.touch()
         mode = temporary.stat().st_mode
@@ -40,14 +44,20 @@ def save_tensors(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) 
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read what `save_tensors` wrote; refuse what is damaged or newer than this version."""
+    """Read what `save_tensors` wrote; refuse what is damaged, renamed, or of another format."""
     with _opened(path) as file:
         header = _header(path, file)
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     facts: dict[str, Any] = header["facts"]
-    if header.get("sha256") != _digest(tensors, facts):
+    if header.get("sha256") != _digest(path.name, tensors, facts):
         raise _damaged(path)
     return tensors, facts
+
+
+def digest_in(path: Path) -> str:
+    """The checksum in the header of what `save_tensors` wrote; `load_tensors` verifies it."""
+    with _opened(path) as file:
+        return str(_header(path, file).get("sha256"))
 
 
 def load_facts(path: Path) -> dict[str, Any]:
@@ -75,17 +85,23 @@ def _header(path: Path, file: Any) -> dict[str, Any]:
     check_version(path, header.get("version"))
     if not isinstance(header.get("facts"), dict):
         raise _damaged(path)
+    if header.get("name") != path.name:
+        raise RunError(
+            f"{path} is a copy of {header.get('name')!r}: restore the file from a copy of its own."
+        )
     return header
 
 
 def check_version(path: Path, version: object) -> None:
-    """Refuse a file whose format is newer than this version of mein understands."""
+    """Refuse a file whose format is not the one that this version of mein reads."""
     if not isinstance(version, int):
         raise _damaged(path)
     if version > FORMAT_VERSION:
+        raise RunError(f"{path} has format {version}, this mein reads {FORMAT_VERSION}: upgrade mein.")
+    if version < FORMAT_VERSION:
         raise RunError(
-            f"{path} has format {version}, but this mein reads up to {FORMAT_VERSION}: "
-            "upgrade mein to use it."
+            f"{path} has format {version}, this mein reads {FORMAT_VERSION}: train again in another folder, "
+            "or use the version of mein that wrote it."
         )
 
 
@@ -102,8 +118,8 @@ def _system_error(problem: SafetensorError) -> OSError:
     return OSError(number, os.strerror(number))
 
 
-def _digest(tensors: dict[str, Tensor], facts: dict[str, Any]) -> str:
-    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode("utf-8"))
+def _digest(file: str, tensors: dict[str, Tensor], facts: dict[str, Any]) -> str:
+    digest = hashlib.sha256(json.dumps([file, facts], sort_keys=True).encode("utf-8"))
     for name in sorted(tensors):
         tensor = tensors[name]
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())

@@ -1,0 +1,183 @@
+"""The documents of a run: the labeled ones, split, weighted; the unlabeled ones, as a stream to read again."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import compress
+
+import numpy as np
+
+from mein.config import Config
+from mein.data.corpus import Corpus, Source
+from mein.data.labels import Labels, refuse_textless
+from mein.data.splits import KnownTexts, empty_texts, split_dev
+from mein.errors import InputError
+from mein.mixture.inference import choose_device
+from mein.runtime.seeds import derive_seed, numpy_generator
+
+NO_TEXTS = KnownTexts()
+HELD_OUT_DOCUMENTS = 2_000  # unlabeled documents on which stage 2 is validated: a tenth, so many at most
+
+
+@dataclass(frozen=True)
+class Split:
+    """The labeled documents of a run, split, with label ids and weights; those of train have the mean 1."""
+
+    labels: Labels
+    train_texts: list[str]
+    train_ids: np.ndarray
+    train_weights: np.ndarray
+    dev_texts: list[str]
+    dev_ids: np.ndarray
+    dev_weights: np.ndarray
+    """What each counts for where something is chosen: its sample weight."""
+    class_weights: np.ndarray
+    """What each class counts for, beside that, where something is learned (Y,)."""
+    prior: np.ndarray
+    """Each class's share of train, by sample weights: what is said of a text that says nothing (Y,)."""
+
+    def examples(self, part: str) -> tuple[np.ndarray, np.ndarray]:
+        """The label ids and the weights to learn from train, or from dev too, with."""
+        if part == "train":
+            return self.train_ids, self.train_weights
+        return self.dev_ids, (self.dev_weights * self.class_weights[self.dev_ids]).astype(np.float32)
+
+    @property
+    def digest(self) -> str:
+        """Equal for the same documents with the same labels, weights and split."""
+        digest = hashlib.blake2b(digest_size=16)
+        for array in (self.train_ids, self.train_weights, self.dev_ids):
+            digest.update(array.tobytes())
+        if (self.dev_weights != 1.0).any():
+            digest.update(self.dev_weights.tobytes())
+        digest.update(json.dumps([self.train_texts, self.dev_texts]).encode("utf-8"))
+        return digest.hexdigest()
+
+
+def read_labeled(config: Config, corpus: Corpus) -> Split:
+    """Read the labels, check them, and keep some of them for choosing."""
+    name = corpus.names.get("labeled", "the labeled documents")
+    texts, values = corpus.labeled_documents
+    labels = Labels.from_values(values, name, has_dev=corpus.dev is not None)
+    refuse_textless(len(texts), empty_texts(texts), name)
+    ids = labels.encode(values, name)
+    if corpus.dev is not None:
+        train_rows, dev_rows = np.arange(len(ids)), None
+        dev_texts, dev_values = corpus.dev_documents
+        dev_ids = labels.encode(dev_values, corpus.names.get("dev", "the dev documents"))
+    else:
+        train_rows, dev_rows = split_dev(ids, config.dev_fraction, derive_seed(config.seed, "dev"))
+        dev_texts, dev_ids = [texts[i] for i in dev_rows], ids[dev_rows]
+    if len(dev_ids) == 0:
+        source = name if corpus.dev is None else corpus.names.get("dev", "the dev file")
+        raise InputError(
+            f"No labels are left for choosing: {source} holds too few documents; "
+            "add some, or raise dev_fraction."
+        )
+    weights = np.ones(len(ids)) if corpus.sample_weight is None else corpus.sample_weight.astype(np.float64)
+    weights = weights / weights[train_rows].mean()
+    class_weights = _class_weights(config, corpus, labels, ids[train_rows], weights[train_rows])
+    sums = np.bincount(ids[train_rows], weights[train_rows], minlength=len(labels.classes))
+    return Split(
+        labels=labels,
+        train_texts=[texts[i] for i in train_rows],
+        train_ids=ids[train_rows],
+        train_weights=(weights * class_weights[ids])[train_rows].astype(np.float32),
+        dev_texts=dev_texts,
+        dev_ids=dev_ids,
+        dev_weights=np.ones(len(dev_ids), np.float32)
+        if dev_rows is None
+        else weights[dev_rows].astype(np.float32),
+        class_weights=class_weights,
+        prior=sums / sums.sum(),
+    )
+
+
+def _class_weights(
+    config: Config, corpus: Corpus, labels: Labels, train_ids: np.ndarray, weights: np.ndarray
+) -> np.ndarray:
+    """What each class counts for (Y,); times the sample weights of train the mean is 1."""
+    found = np.ones(len(labels.classes))
+    if config.class_weight is None and corpus.class_weight is None:
+        return found
+    if config.class_weight is not None:
+        counts = np.bincount(train_ids, minlength=len(found))
+        found = len(train_ids) / (len(found) * np.maximum(counts, 1))
+    if corpus.class_weight is not None:
+        named = np.array([corpus.class_weight.get(label, 1.0) for label in labels.classes])
+        found = found * (named / named.max())
+    found /= (weights * found[train_ids]).mean()
+    return found
+
+
+def check_sources(config: Config, corpus: Corpus) -> Split:
+    """Find what would stop a run before a folder is made for it; the labeled documents.
+
+    Of the test labels only the names of the classes are used here.
+    """
+    choose_device(config.runtime.device)
+    labeled = read_labeled(config, corpus)
+    if corpus.test is not None:
+        name = corpus.names.get("test", "the test documents")
+        labeled.labels.refuse_unseen(corpus.test_survey.labels, name)
+    return labeled
+
+
+class UnlabeledTexts:
+    """The unlabeled documents as a stream that can be read again, less those of the test set.
+
+    `in_test` and `empty` count what the last complete pass met.
+    """
+
+    def __init__(self, config: Config, source: Source | None, test: KnownTexts = NO_TEXTS) -> None:
+        self.source = source
+        self.removes = config.removes_test_overlap
+        self.test = test
+        self.check: Callable[[list[str]], object] | None = None
+        """Refuses texts that cannot be learned from, in the first pass."""
+        self.in_test = self.empty = 0
+
+    def __iter__(self) -> Iterator[list[str]]:
+        self.in_test = self.empty = 0
+        for chunk in () if self.source is None else self.source():
+            texts = chunk.texts
+            self.empty += empty_texts(texts)
+            if self.test.prints:
+                is_known = self.test.among(texts)
+                self.in_test += int(is_known.sum())
+                if self.removes:
+                    texts = [text for text, known in zip(texts, is_known, strict=True) if not known]
+            if self.check is not None:
+                self.check(texts)
+            yield texts
+        self.check = None
+
+
+class HeldOut:
+    """A stream less the documents in some rows, which are kept in memory as they pass."""
+
+    def __init__(self, chunks: Iterable[Sequence[str]], rows: np.ndarray) -> None:
+        self.chunks, self.rows = chunks, rows
+        self.texts: list[str] = []
+        self.is_read = False
+
+    def __iter__(self) -> Iterator[list[str]]:
+        self.texts, first = [], 0
+        for chunk in self.chunks:
+            is_held_out = np.isin(np.arange(first, first + len(chunk)), self.rows)
+            first += len(chunk)
+            self.texts += compress(chunk, is_held_out)
+            yield list(compress(chunk, ~is_held_out))
+        self.is_read = True
+
+
+def held_out_rows(documents: int, seed: int) -> np.ndarray:
+    """Which unlabeled documents stage 2 is validated on."""
+    count = held_out_count(documents)
+    return numpy_generator(seed, "held out").choice(documents, count, replace=False)
+
+
+def held_out_count(documents: int) -> int:
+    """How many of so many unlabeled documents are held out: a tenth, 2,000 at most, one at least."""
+    return max(1, min(documents // 10, HELD_OUT_DOCUMENTS))
