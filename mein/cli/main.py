@@ -13,18 +13,16 @@ from mein.cli.options import (
     Dev,
     LabelColumn,
     Labeled,
-    Out,
-    Preset,
-    Resume,
     Run,
     SoftLabelFile,
     Test,
     TextColumn,
     Unlabeled,
 )
+from mein.cli.pretrain import pretrain
 from mein.cli.serve import serve
 from mein.cli.store import encode, imitate, label
-from mein.cli.train import pretrain, train
+from mein.cli.train import demo, init, train
 from mein.cli.use import explain, export, predict
 from mein.errors import MeinError, explaining_full_gpu
 from mein.runtime import ranks
@@ -55,30 +53,8 @@ def version(
         raise typer.Exit
 
 
-@app.command()
-def demo(
-    out: Out = Path("runs/demo"),
-    seed: Annotated[int, typer.Option(metavar="N", help="Of the corpus and of the run.")] = 0,
-    resume: Resume = False,
-) -> None:
-    """Train on the embedded corpus: a minute or two on two cores.
-
-    300 labeled documents, 20,000 without labels, 2,000 to judge by; made from the seed.
-    """
-    from mein.cli.run_train import run_demo
-
-    run_demo(out, seed, resume)
-
-
-@app.command()
-def init(
-    path: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write it.")] = Path("mein.toml"),
-    preset: Preset = None,
-) -> None:
-    """Write a config with every setting, its value and what it means."""
-    from mein.cli.run_train import write_config
-
-    write_config(path, preset)
+app.command()(demo)
+app.command()(init)
 
 
 @app.command()

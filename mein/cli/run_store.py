@@ -12,7 +12,7 @@ from typing import Any
 
 from mein.cli.console import open_console
 from mein.cli.engine import HERE, Engine, encoding_on_ray, labeling_on_ray, opened, training_on_ray
-from mein.cli.run_train import check_sources, train_and_show
+from mein.cli.train import check_sources, train_and_show
 from mein.data.audit import replaced_columns
 from mein.data.columns import ColumnsConfig
 from mein.data.corpus import Source

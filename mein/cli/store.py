@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from mein.cli.options import Address, Engine, Processes, Set, SoftLabelFile, TextColumn
+from mein.cli.options import Address, EngineName, Processes, Set, SoftLabelFile, TextColumn
 
 MOVED = "RUN's {} documents, if they have moved."
 Like = Annotated[Path, typer.Option(metavar="RUN", help="A finished run, whose vocabularies are used.")]
@@ -29,7 +29,7 @@ def encode(
     ] = None,
     soft_labels: SoftLabelFile = None,
     workers: StepWorkers = None,
-    engine: Engine = "processes",
+    engine: EngineName = "processes",
     address: Address = None,
 ) -> None:
     """Encode raw text of any size into a store of shards.
@@ -51,7 +51,7 @@ def label(
     by: Annotated[Path, typer.Option(metavar="RUN", help="A finished run, whose expert is asked.")],
     workers: StepWorkers = None,
     quarantine: Quarantine = False,
-    engine: Engine = "processes",
+    engine: EngineName = "processes",
     address: Address = None,
 ) -> None:
     """Write what a run's expert says beside every shard of a store.
@@ -82,7 +82,7 @@ def imitate(
     test: Annotated[str | None, typer.Option(metavar="FILE", help=MOVED.format("test"))] = None,
     set_: Set = [],  # noqa: B006 - typer reads the default and never changes it
     quarantine: Quarantine = False,
-    engine: Engine = "processes",
+    engine: EngineName = "processes",
     address: Address = None,
     processes: Processes = None,
 ) -> None:
