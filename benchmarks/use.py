@@ -106,7 +106,7 @@ def _in_turns(systems: dict[str, Ask], texts: list[str], repeats: int) -> dict[s
 
 
 START_SECONDS = 60.0
-SERVE = "import sys; from pathlib import Path; from mein.cli.run_serve import serve_run; " + (
+SERVE = "import sys; from pathlib import Path; from mein.cli.serve import serve_run; " + (
     "serve_run(Path(sys.argv[1]), port=0)"
 )
 

@@ -40,8 +40,7 @@ def plain_table(*headers: str, left: tuple[str, ...] = (), gap: int = 2, **style
     from rich import box
     from rich.table import Table
 
-    looks = {"box": box.SIMPLE_HEAD, "show_edge": False, "pad_edge": False, "padding": (0, gap, 0, 0)}
-    table = Table(**looks, **style)
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, gap, 0, 0), **style)
     for header in headers:
         table.add_column(header, justify="left" if header in left else "right")
     return table

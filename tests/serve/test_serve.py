@@ -25,7 +25,7 @@ pytest.importorskip("uvicorn", reason="serving needs the extra `serve`")
 from fastapi.openapi.models import OpenAPI
 from starlette.testclient import TestClient
 
-from mein.cli.run_serve import greeting, listen, read_token, serve_run
+from mein.cli.serve import greeting, listen, read_token, serve_run
 from mein.errors import ConfigError, InputError, MissingExtra
 from mein.model.loading import load_model
 from mein.model.model import Model

@@ -16,7 +16,7 @@ from typing import Any
 from tests.support.shell import ROOT
 
 SERVE = (
-    "import json, sys; from pathlib import Path; from mein.cli.run_serve import serve_run; "
+    "import json, sys; from pathlib import Path; from mein.cli.serve import serve_run; "
     "serve_run(Path(sys.argv[1]), port=0, settings_given=json.loads(sys.argv[2]))"
 )
 
