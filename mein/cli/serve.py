@@ -4,7 +4,6 @@ import gc
 import logging.config
 import os
 import socket
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,37 +19,27 @@ GRACE_SECONDS = 5  # beyond the time that an answer may take, until a stop is en
 BACKLOG = 512  # connections that may wait to be accepted
 
 
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Holds the token to ask for; else MEIN_TOKEN does, if set."),
+]
+Limits = Annotated[
+    list[str], typer.Option("--set", metavar="KEY=VALUE", help="A limit, such as texts=100; repeatable.")
+]
+
+
 def serve(
     run: Run,
     host: Annotated[str, typer.Option(metavar="NAME", help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65_535, metavar="N", help="0 takes a free one.")] = 8000,
-    token_file: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Holds the token to ask for; else MEIN_TOKEN does, if set."),
-    ] = None,
+    token_file: TokenFile = None,
     device: Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda ...")] = "auto",
-    set_: Annotated[
-        list[str], typer.Option("--set", metavar="KEY=VALUE", help="A limit, such as texts=100; repeatable.")
-    ] = [],  # noqa: B006 - typer reads the default and never changes it
+    set_: Limits = [],  # noqa: B006 - typer reads the default and never changes it
 ) -> None:
     """Answer over HTTP: predictions, explanations, files, and a page.
 
     Only this machine can reach it unless --host says otherwise. docs/serve.md tells the rest.
     """
-    from mein.config import parse_overrides
-
-    serve_run(run, host, port, token_file, parse_overrides(set_), device)
-
-
-def serve_run(
-    path: Path,
-    host: str = "127.0.0.1",
-    port: int = 8000,
-    token_file: Path | None = None,
-    settings_given: Mapping[str, Any] | None = None,
-    device: str = "auto",
-) -> None:
-    """Serve a run; ends when asked to stop and the requests in flight are answered."""
     try:
         import uvicorn
 
@@ -61,21 +50,21 @@ def serve_run(
         raise MissingExtra(
             f"Serving needs the packages fastapi and uvicorn ({problem}): pip install '.[serve]'"
         ) from problem
+    from mein.config import parse_overrides
     from mein.model.loading import load_model
 
     # oneDNN keeps what it compiled for each of 1,024 shapes of a batch, which takes 100 MB bit by bit.
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16")
-    settings = make_settings({} if settings_given is None else settings_given)
-    token = read_token(token_file)
-    model = load_model(path, device)
-    model.log_probs(["a first text, so that what is wrong with the run is told now"])
+    settings, token = make_settings(parse_overrides(set_)), read_token(token_file)
+    model = load_model(run, device)
+    model.log_probs(["a first text, so that what is wrong with the run is reported now"])
     app = make_app(model, settings, token)
     logging.config.dictConfig(log_config())
     config = uvicorn.Config(app, **server_options(settings.answer_seconds))
     gc.collect()
     gc.freeze()  # what is loaded stays: looking through it again would hold up requests for 0.1 seconds
     with listen(host, port) as listener:
-        log(open_console(), greeting(path, host, listener.getsockname()[1], token))
+        log(open_console(), greeting(run, host, listener.getsockname()[1], token))
         with suppress(KeyboardInterrupt):  # which uvicorn raises again once all is answered
             uvicorn.Server(config).run(sockets=[listener])
 

@@ -1,21 +1,21 @@
 """mein encode, mein label, mein imitate: the heavy steps of a training, one by one, over a store."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mein.cli.console import open_console
-from mein.cli.engine import HERE, Engine, encoding_on_ray, labeling_on_ray, opened, training_on_ray
+from mein.cli.engine import encoding_on_ray, labeling_on_ray, opened, training_on_ray
 from mein.cli.options import Address, EngineName, Processes, Set, SoftLabelFile, TextColumn
 from mein.cli.train import check_sources, train_and_show
 from mein.runtime.ranks import is_first
 
 if TYPE_CHECKING:
     from mein.data.corpus import Source
-    from mein.run.steps import FinishedRun, Paths
+    from mein.run.steps import FinishedRun
     from mein.runtime.progress import Reporter
 
 MOVED = "RUN's {} documents, if they have moved."
@@ -50,7 +50,23 @@ def encode(
     After a stop the same command goes on: whole shards are kept.
     """
     with opened((engine, address), "encode", workers) as on_ray:
-        _encode(like, text, out, text_column, test, soft_labels, workers, on_ray)
+        from mein.data.soft_labels import SoftLabelTable
+        from mein.report.charts import counted
+        from mein.run import steps
+
+        run, reporter = steps.FinishedRun.open(like), open_reporter()
+        source, given = _raw_text(run, text, text_column, reporter), None
+        left_out = _test_of(run, test, reporter)
+        if soft_labels is not None:
+            given = SoftLabelTable(soft_labels, run.config.columns, run.labels.classes)
+        spread = encoding_on_ray(workers) if on_ray else None
+        store = steps.encode(
+            run, source, text, out, reporter, test=left_out, soft_labels=given, workers=workers, spread=spread
+        )
+    documents, shards = counted(len(store), "document"), counted(store.shard_count, "shard")
+    size = sum(shard.bytes for shard in store.shards)
+    reporter.log(f"{out} holds {documents} in {shards}, {size / 1e6:,.1f} MB.")
+    reporter.log(f"Label them with `mein label {out} --by {like}`.")
 
 
 def label(
@@ -71,7 +87,15 @@ def label(
     After a stop the same command goes on: whole label files are kept.
     """
     with opened((engine, address), "label", workers) as on_ray:
-        _label(store, by, workers, quarantine, on_ray)
+        from mein.run import steps
+        from mein.run.teacher import KERNELS
+
+        os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", str(KERNELS))
+        run, reporter = steps.FinishedRun.open(by), open_reporter()
+        spread = labeling_on_ray(workers) if on_ray else None
+        labeled = steps.label(run, store, reporter, workers=workers, sets_aside=quarantine, engine=spread)
+    reporter.log(f"The {len(labeled):,} documents of {store} are labeled.")
+    reporter.log(f"Let imitators learn from them with `mein imitate {store} --like {by} --out FOLDER`.")
 
 
 def imitate(
@@ -96,96 +120,39 @@ def imitate(
     The folder is a run like any other. After a stop the same command goes on.
     """
     from mein.config import parse_overrides
-
-    documents = {"labeled": labeled, "dev": dev, "test": test}
-    _imitate(store, like, out, documents, parse_overrides(set_), quarantine, (engine, address), processes)
-
-
-def _encode(
-    like: Path,
-    paths: Sequence[str],
-    out: str,
-    text_column: str | None,
-    test: str | None,
-    soft_label_file: str | None,
-    workers: int | None,
-    on_ray: bool,
-) -> None:
-    """Encode the text of some files, and say what comes next."""
-    from mein.data.audit import replaced_columns
-    from mein.data.columns import ColumnsConfig
-    from mein.data.soft_labels import SoftLabelTable
-    from mein.report.charts import counted
-    from mein.run import steps
-
-    run, reporter = steps.FinishedRun.open(like), open_reporter()
-    columns = run.config.columns
-    if text_column is not None:
-        columns = ColumnsConfig(text=text_column, label=columns.label)
-    source = steps.texts_of(paths, columns, may_guess=text_column is None)
-    next(source())  # refuses what cannot be read before anything is made
-    for path in paths if text_column is None else ():
-        for told in replaced_columns(path, columns):
-            reporter.log(told)
-    held_back, soft_labels = _test_of(run, test, reporter), None
-    if soft_label_file is not None:
-        soft_labels = SoftLabelTable(soft_label_file, run.config.columns, run.labels.classes)
-    store = steps.encode(
-        run,
-        source,
-        paths,
-        out,
-        reporter,
-        test=held_back,
-        soft_labels=soft_labels,
-        workers=workers,
-        spread=encoding_on_ray(workers) if on_ray else None,
-    )
-    size = sum(shard.bytes for shard in store.shards)
-    reporter.log(
-        f"{out} holds {counted(len(store), 'document')} in {counted(store.shard_count, 'shard')}, "
-        f"{size / 1e6:,.1f} MB."
-    )
-    reporter.log(f"Label them with `mein label {out} --by {like}`.")
-
-
-def _label(at: str, by: Path, workers: int | None, sets_aside: bool, on_ray: bool) -> None:
-    """Let a run's expert label a store, and say what comes next."""
-    from mein.run import steps
-    from mein.run.teacher import KERNELS
-
-    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", str(KERNELS))
-    run, reporter = steps.FinishedRun.open(by), open_reporter()
-    elsewhere = labeling_on_ray(workers) if on_ray else None
-    store = steps.label(run, at, reporter, workers=workers, sets_aside=sets_aside, engine=elsewhere)
-    reporter.log(f"The {len(store):,} documents of {at} are labeled.")
-    reporter.log(f"Let imitators learn from them with `mein imitate {at} --like {by} --out FOLDER`.")
-
-
-def _imitate(
-    at: str,
-    like: Path,
-    out: Path,
-    documents: "Paths",
-    overrides: Mapping[str, Any],
-    sets_aside: bool,
-    engine: Engine = HERE,
-    processes: int | None = None,
-) -> None:
-    """Train imitators on a labeled store and a mixture on a run's labels, and show the table."""
     from mein.run.steps import FinishedRun, begin, corpus_like, ready_store, settings_like, without_damage
     from mein.store.store import Store
 
-    run, store = FinishedRun.open(like), Store.open(at)
-    config, corpus = settings_like(run, overrides), corpus_like(run, at, documents)
+    run, encoded = FinishedRun.open(like), Store.open(store)
+    config = settings_like(run, parse_overrides(set_))
+    corpus = corpus_like(run, store, {"labeled": labeled, "dev": dev, "test": test})
     check_sources(config, corpus)
-    if sets_aside:
-        store = without_damage(run, store, open_reporter())
-    begin(run, ready_store(run, store), config, corpus, out, open_reporter())
-    with opened(engine) as on_ray:
+    if quarantine:
+        encoded = without_damage(run, encoded, open_reporter())
+    begin(run, ready_store(run, encoded), config, corpus, out, open_reporter())
+    with opened((engine, address)) as on_ray:
         if on_ray:
             training_on_ray(config, corpus, out, open_reporter(), resume=True, processes=processes)
     train_and_show(config, corpus, out, True, open_console())
+
+
+def _raw_text(
+    run: "FinishedRun", paths: Sequence[str], text_column: str | None, reporter: "Reporter"
+) -> "Source":
+    """The text of some files, of which the first document has been read: before anything is made."""
+    from mein.data.audit import replaced_columns
+    from mein.data.columns import ColumnsConfig
+    from mein.run.steps import texts_of
+
+    columns = run.config.columns
+    if text_column is not None:
+        columns = ColumnsConfig(text=text_column, label=columns.label)
+    source = texts_of(paths, columns, may_guess=text_column is None)
+    next(source())
+    for path in paths if text_column is None else ():
+        for note in replaced_columns(path, columns):
+            reporter.log(note)
+    return source
 
 
 def open_reporter() -> "Reporter":
