@@ -106,9 +106,6 @@ def _in_turns(systems: dict[str, Ask], texts: list[str], repeats: int) -> dict[s
 
 
 START_SECONDS = 60.0
-SERVE = "import sys; from pathlib import Path; from mein.cli.run_serve import serve_run; " + (
-    "serve_run(Path(sys.argv[1]), port=0)"
-)
 
 
 @dataclass(frozen=True)
@@ -171,7 +168,7 @@ def looped(model: Model, texts: Sequence[str], seconds: float) -> float:
 @contextmanager
 def server(run: Path) -> Iterator[tuple[int, int]]:
     """A server of a run in a process of its own: its port and its process number."""
-    command = [sys.executable, "-u", "-c", SERVE, str(run)]
+    command = [sys.executable, "-u", "-m", "mein", "serve", str(run), "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         try:
             assert process.stdout is not None

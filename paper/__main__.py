@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from mein.cli.options import Address, Engine, Set
+from mein.cli.options import Address, EngineName, Set
 from paper.cells import DATA
 
 
@@ -65,7 +65,7 @@ def reproduce(
     only: Annotated[str | None, typer.Option(metavar="NAME", hidden=True)] = None,
     jobs: Annotated[int, typer.Option(min=1, metavar="N", help="Runs at a time.")] = 1,
     page: Page = None,
-    engine: Engine = "processes",
+    engine: EngineName = "processes",
     address: Address = None,
 ) -> None:
     """Run the paper's experiments: our numbers beside its own."""

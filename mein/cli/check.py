@@ -1,24 +1,35 @@
 """mein check: what the data holds, and what is wrong with it, before anything is trained."""
 
-from rich import box
-from rich.table import Table
+from typing import TYPE_CHECKING
 
-from mein.cli.console import complain, log, open_console
-from mein.data.audit import NAMES, Audit, audit
-from mein.data.columns import ColumnsConfig
+import typer
+
+from mein.cli.console import complain, log, open_console, plain_table
+from mein.cli.options import Dev, LabelColumn, Labeled, Test, TextColumn, Unlabeled
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from mein.data.audit import Audit
 
 END_CLASSES = 6  # of the most frequent and of the rarest; a longer list would push the rest off the screen
 
 
-def check_data(
-    labeled: str,
-    unlabeled: str | None,
-    dev: str | None,
-    test: str | None,
-    text_column: str | None,
-    label_column: str | None,
-) -> int:
-    """Print the audit; return how many things would stop a training, each said on stderr."""
+def check(
+    labeled: Labeled,
+    unlabeled: Unlabeled = None,
+    dev: Dev = None,
+    test: Test = None,
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
+) -> None:
+    """Audit the data: counts, lengths, duplicates, leaks, labels.
+
+    The exit code is 2 where something would stop a training.
+    """
+    from mein.data.audit import audit
+    from mein.data.columns import ColumnsConfig
+
     console = open_console()
     columns = ColumnsConfig(text=text_column, label=label_column)
     found = audit(labeled, unlabeled, dev, test, columns)
@@ -30,12 +41,14 @@ def check_data(
         log(console, f"- {note}")
     for problem in found.problems:
         complain(problem)
-    if not found.problems:
-        log(console, "Nothing stands in the way of training.", "bold")
-    return len(found.problems)
+    if found.problems:
+        raise typer.Exit(2)
+    log(console, "Nothing stands in the way of training.", "bold")
 
 
-def _figures(found: Audit) -> Table:
+def _figures(found: "Audit") -> "Table":
+    from mein.data.audit import NAMES
+
     table = _table("documents", "classes", "words:\nmedian", "\n95 %", "\nmost", "empty", "repeated")
     for name, part in found.parts.items():
         classes = "" if name == "unlabeled" else f"{len(part.class_counts):,}"
@@ -45,8 +58,10 @@ def _figures(found: Audit) -> Table:
     return table
 
 
-def _classes(found: Audit) -> Table:
+def _classes(found: "Audit") -> "Table":
     """How often each class occurs, the most frequent first."""
+    from mein.data.audit import NAMES
+
     parts = {name: part for name, part in found.parts.items() if name != "unlabeled"}
     table = _table(*(NAMES[name] for name in parts))
     counts = parts["labeled"].class_counts
@@ -67,8 +82,8 @@ def _shown(label: str) -> str:
     return label if is_plain else repr(label)
 
 
-def _table(*headers: str) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0))
+def _table(*headers: str) -> "Table":
+    table = plain_table()
     table.add_column("", max_width=24, no_wrap=True)
     for header in headers:
         table.add_column(header, justify="right")

@@ -1,95 +1,46 @@
-"""Where words and tables go.
+"""What commands print: sentences without markup, so that no bracket in a path is lost, and plain tables.
 
-Where the shell's words go: as they are, without markup, so that no bracket in a path is lost.
-
-mein train --seeds: each system's mean and spread over the runs, and who beats whom.
+Rich is imported where something is printed: help must not wait for it.
 """
 
-import json
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
-from mein.evaluation.comparison import Row
-from mein.evaluation.significance import mean_and_spread, paired_bootstrap
-from mein.evaluation.systems import MIXTURE
-from mein.run.evaluate import read_correct
-from mein.runtime.files import write_atomically
 from mein.runtime.ranks import is_first
 
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
 
-def open_console(*, stderr: bool = False) -> Console:
-    """A console that prints every word literally, wrapped to the terminal's width.
 
-    Of several processes only the first is heard, but for errors.
-    """
+def open_console(*, stderr: bool = False) -> "Console":
+    """A console that prints text literally, wrapped to the terminal's width; on stdout only rank 0 prints."""
+    from rich.console import Console
+
     return Console(
         stderr=stderr, markup=False, highlight=False, emoji=False, quiet=not (stderr or is_first())
     )
 
 
-def log(console: Console, sentence: str | Text, style: str = "") -> None:
+def log(console: "Console", sentence: "str | Text", style: str = "") -> None:
     """A sentence, wrapped at words on a terminal and left in one line in a log."""
     console.print(sentence, style=style, soft_wrap=not console.is_terminal)
 
 
 def complain(sentence: str) -> None:
-    """One sentence on stderr about what the user can mend."""
+    """One sentence on stderr about what the user can fix."""
+    from rich.text import Text
+
     console = open_console(stderr=True)
     log(console, Text.assemble(("Error:", "bold red"), " ", sentence))
 
 
-def show_seeds(out: Path, folders: Sequence[Path], tables: Sequence[Sequence[Row]], console: Console) -> None:
-    """Print the table over seeds, and leave its figures in seeds.json.
+def plain_table(*headers: str, left: tuple[str, ...] = (), gap: int = 2, **style: Any) -> "Table":
+    """A table with one line below its headers; columns are aligned right but for those named in `left`."""
+    from rich import box
+    from rich.table import Table
 
-    The folders are those of the runs; none where the runs were not judged on the same documents,
-    for then their answers cannot be paired.
-    """
-    figures = over_seeds(tables, [read_correct(folder) for folder in folders])
-    write_atomically(out / "seeds.json", json.dumps(figures, indent=1).encode("utf-8"))
-    console.print()
-    console.print(_render(figures, len(tables)))
-
-
-def over_seeds(
-    tables: Sequence[Sequence[Row]], correct: Sequence[dict[str, np.ndarray]]
-) -> dict[str, dict[str, Any]]:
-    """Errors in %, their mean and spread, and the p-value against the mixture, seeds pooled."""
-    figures = {}
-    for rows in zip(*tables, strict=True):
-        name, errors = rows[0].name, [row.scores.error for row in rows]
-        mean, spread = mean_and_spread(errors)
-        p_value = None
-        if name != MIXTURE and correct and MIXTURE in correct[0]:
-            theirs, ours = (np.stack([answers[key] for answers in correct]) for key in (name, MIXTURE))
-            p_value = paired_bootstrap(theirs, ours, seed=0).p_value
-        figures[name] = {"errors": errors, "mean": mean, "spread": spread, "p_value": p_value}
-    return figures
-
-
-def _render(figures: dict[str, dict[str, Any]], seeds: int) -> Table:
-    table = Table(
-        title=f"{seeds} seeds",
-        title_justify="left",
-        title_style="bold",
-        caption="spread: standard deviation; p: paired bootstrap, seeds pooled",
-        caption_justify="left",
-        box=box.SIMPLE_HEAD,
-        show_edge=False,
-        pad_edge=False,
-        padding=(0, 2, 0, 0),
-    )
-    table.add_column("")
-    for header in ("error %", "spread", f"p vs {MIXTURE}"):
-        table.add_column(header, justify="right")
-    for name, figure in figures.items():
-        p_value = "" if figure["p_value"] is None else f"{figure['p_value']:.4f}"
-        style = "bold" if name == MIXTURE else ""
-        table.add_row(name, f"{figure['mean']:.2f}", f"{figure['spread']:.2f}", p_value, style=style)
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, gap, 0, 0), **style)
+    for header in headers:
+        table.add_column(header, justify="left" if header in left else "right")
     return table

@@ -2,33 +2,48 @@
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from rich import box
-from rich.table import Table
-from rich.text import Text
+import typer
 
-from mein.cli.console import log, open_console
-from mein.cli.run_use import soft_labels_of
-from mein.explain import Explanation, as_page, explain
-from mein.explain.page import laid_out, scale, sum_of_parts
-from mein.model.loading import load_model
-from mein.runtime.files import write_atomically
+from mein.cli.console import log, open_console, plain_table
+from mein.cli.options import AsJson, Run, SoftLabelFile
+from mein.cli.use import soft_labels_of
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
+    from mein.explain import Explanation
 
 SMALLEST_SCALE = 0.05  # of the strongest piece's contribution; below, a piece has no color
 COLORS = {True: (40, 170, 90), False: (215, 70, 60)}
 
 
-def explain_text(
-    path: Path,
-    text: str,
-    labels: tuple[str | None, str | None],
-    top: int,
-    soft_label_file: str | None,
-    html: Path | None,
-    as_json: bool,
+def explain(
+    run: Run,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The text to classify.")],
+    label: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The label to explain; else the likeliest.")
+    ] = None,
+    against: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The label to weigh it against; else the next likely.")
+    ] = None,
+    top: Annotated[int, typer.Option(min=0, metavar="N", help="How many fragments to show.")] = 12,
+    soft_labels: SoftLabelFile = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write a page with the text in colors.")
+    ] = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Show the label of a text and who spoke for it."""
-    explanation = explain(load_model(path, soft_labels=soft_labels_of(path, soft_label_file)), text, *labels)
+    """Show the label of a text, and which fragments spoke for it."""
+    from mein.explain import as_page
+    from mein.explain import explain as explanation_of
+    from mein.model.loading import load_model
+    from mein.runtime.files import write_atomically
+
+    model = load_model(run, soft_labels=soft_labels_of(run, soft_labels))
+    explanation = explanation_of(model, text, label, against)
     if html is not None:
         write_atomically(html, as_page(explanation, max(top, 1)).encode("utf-8", "replace"))
     if as_json:
@@ -39,7 +54,9 @@ def explain_text(
         log(open_console(), f"Wrote {html}.")
 
 
-def _show(explanation: Explanation, top: int) -> None:
+def _show(explanation: "Explanation", top: int) -> None:
+    from rich.text import Text
+
     console = open_console()
     console.print(_summary(explanation))
     if any(fragment.contribution for fragment in explanation.fragments):
@@ -58,8 +75,12 @@ def _show(explanation: Explanation, top: int) -> None:
         log(console, "No fragment moved it: the imitators have no say in this run (their gates are closed).")
 
 
-def colored(explanation: Explanation) -> Text:
+def colored(explanation: "Explanation") -> "Text":
     """The text itself: green pieces moved the log-odds up, red ones down, the strongest the brightest."""
+    from rich.text import Text
+
+    from mein.explain.page import laid_out, scale
+
     strongest = scale(explanation, lambda piece: piece.contribution)
     lines = Text()
     for shown, piece in laid_out(explanation):
@@ -75,7 +96,11 @@ def _style(share: float) -> str:
     return f"black on rgb({red},{green},{blue})"
 
 
-def _summary(explanation: Explanation) -> Text:
+def _summary(explanation: "Explanation") -> "Text":
+    from rich.text import Text
+
+    from mein.explain.page import sum_of_parts
+
     lines = Text()
     lines.append(f"{explanation.label}", style="bold")
     place = "before" if explanation.log_odds >= 0 else "behind"
@@ -85,16 +110,10 @@ def _summary(explanation: Explanation) -> Text:
     return lines.append(sum_of_parts(explanation))
 
 
-def _fragment_table(explanation: Explanation, top: int) -> Table:
-    table = Table(
-        title="What moved it most",
-        title_justify="left",
-        title_style="bold",
-        box=box.SIMPLE_HEAD,
-        show_edge=False,
-        pad_edge=False,
-        padding=(0, 2, 0, 0),
-    )
+def _fragment_table(explanation: "Explanation", top: int) -> "Table":
+    from rich.text import Text
+
+    table = plain_table(title="What moved it most", title_justify="left", title_style="bold")
     for name in ("log-odds", "for", "pieces", "p(label)", "p(other)"):
         table.add_column(name, justify="left" if name == "for" else "right", max_width=24)
     table.add_column("fragment")

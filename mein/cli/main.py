@@ -1,31 +1,19 @@
 """mein, the shell door: parses, calls, prints, sets the exit code."""
 
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from benchmarks.__main__ import bench
 from mein import __version__
-from mein.cli.options import (
-    AsJson,
-    Dev,
-    LabelColumn,
-    Labeled,
-    Out,
-    Preset,
-    Resume,
-    Run,
-    SoftLabelFile,
-    Test,
-    TextColumn,
-    Unlabeled,
-)
+from mein.cli.check import check
+from mein.cli.explain import explain
+from mein.cli.pretrain import pretrain
 from mein.cli.serve import serve
 from mein.cli.store import encode, imitate, label
-from mein.cli.train import pretrain, train
-from mein.cli.use import explain, export, predict
+from mein.cli.train import demo, init, train
+from mein.cli.use import evaluate, export, predict, report
 from mein.errors import MeinError, explaining_full_gpu
 from mein.runtime import ranks
 from paper.__main__ import data, reproduce
@@ -55,81 +43,13 @@ def version(
         raise typer.Exit
 
 
-@app.command()
-def demo(
-    out: Out = Path("runs/demo"),
-    seed: Annotated[int, typer.Option(metavar="N", help="Of the corpus and of the run.")] = 0,
-    resume: Resume = False,
-) -> None:
-    """Train on the embedded corpus: a minute or two on two cores.
-
-    300 labeled documents, 20,000 without labels, 2,000 to judge by; made from the seed.
-    """
-    from mein.cli.run_train import run_demo
-
-    run_demo(out, seed, resume)
-
-
-@app.command()
-def init(
-    path: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write it.")] = Path("mein.toml"),
-    preset: Preset = None,
-) -> None:
-    """Write a config with every setting, its value and what it means."""
-    from mein.cli.run_train import write_config
-
-    write_config(path, preset)
-
-
-@app.command()
-def check(
-    labeled: Labeled,
-    unlabeled: Unlabeled = None,
-    dev: Dev = None,
-    test: Test = None,
-    text_column: TextColumn = None,
-    label_column: LabelColumn = None,
-) -> None:
-    """Audit the data: counts, lengths, duplicates, leaks, labels.
-
-    The exit code is 2 where something would stop a training.
-    """
-    from mein.cli.check import check_data
-
-    if check_data(labeled, unlabeled, dev, test, text_column, label_column):
-        raise typer.Exit(2)
-
-
+app.command()(demo)
+app.command()(init)
+app.command()(check)
 app.command()(train)
 app.command()(pretrain)
-
-
-@app.command()
-def evaluate(
-    run: Run,
-    documents: Annotated[str, typer.Argument(metavar="FILE", help="Labeled documents.")],
-    text_column: TextColumn = None,
-    label_column: LabelColumn = None,
-    soft_labels: SoftLabelFile = None,
-    as_json: AsJson = False,
-) -> None:
-    """Judge a run, beside its controls, on labeled documents."""
-    from mein.cli.run_use import evaluate_run
-
-    evaluate_run(run, documents, (text_column, label_column), soft_labels, as_json)
-
-
-@app.command()
-def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Finished runs.")],
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Where to write the page.")] = None,
-) -> None:
-    """Write one page about a run, or about several side by side."""
-    from mein.cli.run_use import report_runs
-
-    report_runs(runs, out)
-
-
+app.command()(evaluate)
+app.command()(report)
 app.command()(encode)
 app.command()(label)
 app.command()(imitate)

@@ -50,7 +50,9 @@ FromRun = Annotated[
     typer.Option("--from-run", metavar="RUN", help="Also learn what a finished run says of raw text."),
 ]
 
-Engine = Annotated[str, typer.Option("--engine", metavar="NAME", help="processes, or ray: many machines.")]
+EngineName = Annotated[
+    str, typer.Option("--engine", metavar="NAME", help="processes, or ray: many machines.")
+]
 Address = Annotated[
     str | None, typer.Option(metavar="ADDRESS", help="Of a Ray cluster; else a local one is started.")
 ]

@@ -1,44 +1,73 @@
 """mein pretrain."""
 
-from collections.abc import Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from mein.cli.console import log, open_console
-from mein.cli.run_train import Settings, show_columns, show_vocabularies
-from mein.config import Config, load_config, merged
-from mein.data.readers import read_documents
+from mein.cli.options import ConfigFile, Out, Preset, Resume, Seed, Set, TextColumn
+from mein.cli.train import Settings, show_columns, show_vocabularies
 from mein.errors import ConfigError
-from mein.experts.config import ENCODERS
-from mein.mixture.inference import choose_device
-from mein.run.pretrain import adapt, pretrain
-from mein.run.steps import texts_of
-from mein.runtime.progress import Terminal
-from mein.runtime.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from mein.config import Config
 
 
-def run_pretraining(paths: Sequence[str], out: Path, settings: Settings, resume: bool) -> None:
-    """Train a language model on the texts of some files, or let a transformer read them; say what to do."""
+def pretrain(
+    text: Annotated[
+        list[str],
+        typer.Option("--text", metavar="FILE", help="Raw documents; repeatable; no label is read."),
+    ],
+    out: Out,
+    text_column: TextColumn = None,
+    preset: Preset = None,
+    config: ConfigFile = None,
+    set_: Set = [],  # noqa: B006 - typer reads the default and never changes it
+    seed: Seed = None,
+    resume: Resume = False,
+) -> None:
+    """Train a language model on raw text, for `mein train --lm`.
+
+    With --preset transformer or frozen, expert.model itself reads the text, as a masked language model: give
+    `mein train` the folder that is left as its expert.model.
+
+    Give it the training documents, labeled and not, and neither dev nor test.
+    """
+    from mein.config import parse_overrides
+    from mein.data.readers import read_documents
+    from mein.mixture.inference import choose_device
+    from mein.run.pretrain import adapt
+    from mein.run.pretrain import pretrain as train_language_model
+    from mein.run.steps import texts_of
+    from mein.runtime.progress import Terminal
+    from mein.runtime.run_folder import RunFolder
+
     console = open_console()
-    config = _config_of(settings)
-    choose_device(config.runtime.device)
+    named = {"columns.text": text_column, "seed": seed}
+    given = {name: value for name, value in named.items() if value is not None}
+    settings = _config_of((preset, config, parse_overrides(set_) | given))
+    choose_device(settings.runtime.device)
     show_vocabularies(out, resume, console)
-    for path in paths:
-        next(read_documents(path, config.columns, labeled=False, may_guess=True))
-        show_columns(path, config.columns, console)
-    texts = texts_of(paths, config.columns)
-    name, terminal = ", ".join(paths), Terminal(console)
-    if config.expert.has_encoder:
-        found = adapt(config, texts, name, out, terminal, resume=resume)
-        what, use = "transformer", f"--preset {config.expert.kind} --set expert.model={out}"
+    for path in text:
+        next(read_documents(path, settings.columns, labeled=False, may_guess=True))
+        show_columns(path, settings.columns, console)
+    texts = texts_of(text, settings.columns)
+    name, terminal = ", ".join(text), Terminal(console)
+    if settings.expert.has_encoder:
+        found = adapt(settings, texts, name, out, terminal, resume=resume)
+        what, use = "transformer", f"--preset {settings.expert.kind} --set expert.model={out}"
     else:
-        found = pretrain(config, texts, name, RunFolder(out), terminal, resume=resume)
+        found = train_language_model(settings, texts, name, RunFolder(out), terminal, resume=resume)
         what, use = "language model", f"--lm {out}"
     log(console, f"Perplexity on held-out text: {found:.1f}.", "bold")
     log(console, f"The {what} is in {out}: use it with `mein train {use} ...`.")
 
 
-def _config_of(settings: Settings) -> Config:
+def _config_of(settings: Settings) -> "Config":
     """The settings; an expert that cannot learn from raw text is lm-lstm, unless --set names another."""
+    from mein.config import load_config, merged
+    from mein.experts.config import ENCODERS
+
     preset, file, overrides = settings
     expert = merged(preset, file, overrides).get("expert")
     if not isinstance(expert, dict) or expert.get("kind") not in ENCODERS:

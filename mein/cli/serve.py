@@ -1,31 +1,121 @@
-"""mein serve: the command that answers over HTTP."""
+"""mein serve: a trained run behind HTTP, until it is stopped."""
 
+import gc
+import logging.config
+import os
+import socket
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from mein.cli.console import log, open_console
 from mein.cli.options import Run
+from mein.errors import ConfigError, InputError, MissingExtra
+
+TOKEN = "MEIN_TOKEN"
+GRACE_SECONDS = 5  # beyond the time that an answer may take, until a stop is enforced
+BACKLOG = 512  # connections that may wait to be accepted
+
+
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Holds the token to ask for; else MEIN_TOKEN does, if set."),
+]
+Limits = Annotated[
+    list[str], typer.Option("--set", metavar="KEY=VALUE", help="A limit, such as texts=100; repeatable.")
+]
 
 
 def serve(
     run: Run,
     host: Annotated[str, typer.Option(metavar="NAME", help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65_535, metavar="N", help="0 takes a free one.")] = 8000,
-    token_file: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Holds the token to ask for; else MEIN_TOKEN does, if set."),
-    ] = None,
+    token_file: TokenFile = None,
     device: Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda ...")] = "auto",
-    set_: Annotated[
-        list[str], typer.Option("--set", metavar="KEY=VALUE", help="A limit, such as texts=100; repeatable.")
-    ] = [],  # noqa: B006 - typer reads the default and never changes it
+    set_: Limits = [],  # noqa: B006 - typer reads the default and never changes it
 ) -> None:
     """Answer over HTTP: predictions, explanations, files, and a page.
 
     Only this machine can reach it unless --host says otherwise. docs/serve.md tells the rest.
     """
-    from mein.cli.run_serve import serve_run
-    from mein.config import parse_overrides
+    try:
+        import uvicorn
 
-    serve_run(run, host, port, token_file, parse_overrides(set_), device)
+        from mein.serve.app import make_app
+        from mein.serve.guard import log_config
+        from mein.serve.schema import make_settings
+    except ImportError as problem:
+        raise MissingExtra(
+            f"Serving needs the packages fastapi and uvicorn ({problem}): pip install '.[serve]'"
+        ) from problem
+    from mein.config import parse_overrides
+    from mein.model.loading import load_model
+
+    # oneDNN keeps what it compiled for each of 1,024 shapes of a batch, which takes 100 MB bit by bit.
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16")
+    settings, token = make_settings(parse_overrides(set_)), read_token(token_file)
+    model = load_model(run, device)
+    model.log_probs(["a first text, so that what is wrong with the run is reported now"])
+    app = make_app(model, settings, token)
+    logging.config.dictConfig(log_config())
+    config = uvicorn.Config(app, **server_options(settings.answer_seconds))
+    gc.collect()
+    gc.freeze()  # what is loaded stays: looking through it again would hold up requests for 0.1 seconds
+    with listen(host, port) as listener:
+        log(open_console(), greeting(run, host, listener.getsockname()[1], token))
+        with suppress(KeyboardInterrupt):  # which uvicorn raises again once all is answered
+            uvicorn.Server(config).run(sockets=[listener])
+
+
+def server_options(answer_seconds: float) -> dict[str, Any]:
+    """How uvicorn is run: quiet, nameless, and patient at the end with requests in flight."""
+    return {
+        "log_config": None,
+        "access_log": False,
+        "server_header": False,
+        "ws": "none",
+        "lifespan": "on",
+        "timeout_keep_alive": 30,
+        "timeout_graceful_shutdown": int(answer_seconds) + GRACE_SECONDS,
+    }
+
+
+def read_token(file: Path | None) -> str | None:
+    """The token of a file, else of the environment; never of the command line, which others can see."""
+    if file is None:
+        token = os.environ.get(TOKEN)
+        source = f"The environment's {TOKEN}"
+    else:
+        source = str(file)
+        try:
+            token = file.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as problem:
+            raise InputError(f"The token file {file} cannot be read ({problem}): check it.") from problem
+    if token is not None and (not token or not token.isascii() or not token.isprintable() or " " in token):
+        raise InputError(f"{source} holds no usable token: write one line of letters, digits and signs.")
+    return token
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that is bound, so that a port in use is told before anything else."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except (OSError, OverflowError) as problem:
+        raise ConfigError(f"Cannot listen on {host}:{port} ({problem}): choose another --port.") from problem
+
+
+def greeting(path: Path, host: str, port: int, token: str | None) -> str:
+    """Where it can be reached, and by whom."""
+    shown = f"[{host}]" if ":" in host else host
+    open_to = (
+        "" if token is not None or is_local(host) else " Anybody who reaches it may use it: set a token."
+    )
+    return f"Serving {path} on http://{shown}:{port} (Ctrl+C stops it).{open_to}"
+
+
+def is_local(host: str) -> bool:
+    """Whether only this machine can reach an address."""
+    return host in ("localhost", "::1") or host.startswith("127.")

@@ -1,11 +1,22 @@
 """mein encode, mein label, mein imitate: the heavy steps of a training, one by one, over a store."""
 
+import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mein.cli.options import Address, Engine, Processes, Set, SoftLabelFile, TextColumn
+from mein.cli.console import open_console
+from mein.cli.engine import encoding_on_ray, labeling_on_ray, opened, training_on_ray
+from mein.cli.options import Address, EngineName, Processes, Set, SoftLabelFile, TextColumn
+from mein.cli.train import check_sources, train_and_show
+from mein.runtime.ranks import is_first
+
+if TYPE_CHECKING:
+    from mein.data.corpus import Source
+    from mein.run.steps import FinishedRun
+    from mein.runtime.progress import Reporter
 
 MOVED = "RUN's {} documents, if they have moved."
 Like = Annotated[Path, typer.Option(metavar="RUN", help="A finished run, whose vocabularies are used.")]
@@ -29,7 +40,7 @@ def encode(
     ] = None,
     soft_labels: SoftLabelFile = None,
     workers: StepWorkers = None,
-    engine: Engine = "processes",
+    engine: EngineName = "processes",
     address: Address = None,
 ) -> None:
     """Encode raw text of any size into a store of shards.
@@ -38,12 +49,24 @@ def encode(
 
     After a stop the same command goes on: whole shards are kept.
     """
-    from mein.cli.engine import opened
-
     with opened((engine, address), "encode", workers) as on_ray:
-        from mein.cli.run_store import encode_files
+        from mein.data.soft_labels import SoftLabelTable
+        from mein.report.charts import counted
+        from mein.run import steps
 
-        encode_files(like, text, out, text_column, test, soft_labels, workers, on_ray)
+        run, reporter = steps.FinishedRun.open(like), open_reporter()
+        source, given = _raw_text(run, text, text_column, reporter), None
+        left_out = _test_of(run, test, reporter)
+        if soft_labels is not None:
+            given = SoftLabelTable(soft_labels, run.config.columns, run.labels.classes)
+        spread = encoding_on_ray(workers) if on_ray else None
+        store = steps.encode(
+            run, source, text, out, reporter, test=left_out, soft_labels=given, workers=workers, spread=spread
+        )
+    documents, shards = counted(len(store), "document"), counted(store.shard_count, "shard")
+    size = sum(shard.bytes for shard in store.shards)
+    reporter.log(f"{out} holds {documents} in {shards}, {size / 1e6:,.1f} MB.")
+    reporter.log(f"Label them with `mein label {out} --by {like}`.")
 
 
 def label(
@@ -51,7 +74,7 @@ def label(
     by: Annotated[Path, typer.Option(metavar="RUN", help="A finished run, whose expert is asked.")],
     workers: StepWorkers = None,
     quarantine: Quarantine = False,
-    engine: Engine = "processes",
+    engine: EngineName = "processes",
     address: Address = None,
 ) -> None:
     """Write what a run's expert says beside every shard of a store.
@@ -63,12 +86,16 @@ def label(
     The labels are plain Parquet: files that another teacher wrote are checked and kept.
     After a stop the same command goes on: whole label files are kept.
     """
-    from mein.cli.engine import opened
-
     with opened((engine, address), "label", workers) as on_ray:
-        from mein.cli.run_store import label_documents_of
+        from mein.run import steps
+        from mein.run.teacher import KERNELS
 
-        label_documents_of(store, by, workers, quarantine, on_ray)
+        os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", str(KERNELS))
+        run, reporter = steps.FinishedRun.open(by), open_reporter()
+        spread = labeling_on_ray(workers) if on_ray else None
+        labeled = steps.label(run, store, reporter, workers=workers, sets_aside=quarantine, engine=spread)
+    reporter.log(f"The {len(labeled):,} documents of {store} are labeled.")
+    reporter.log(f"Let imitators learn from them with `mein imitate {store} --like {by} --out FOLDER`.")
 
 
 def imitate(
@@ -82,7 +109,7 @@ def imitate(
     test: Annotated[str | None, typer.Option(metavar="FILE", help=MOVED.format("test"))] = None,
     set_: Set = [],  # noqa: B006 - typer reads the default and never changes it
     quarantine: Quarantine = False,
-    engine: Engine = "processes",
+    engine: EngineName = "processes",
     address: Address = None,
     processes: Processes = None,
 ) -> None:
@@ -92,10 +119,60 @@ def imitate(
 
     The folder is a run like any other. After a stop the same command goes on.
     """
-    from mein.cli.run_store import imitate_store
     from mein.config import parse_overrides
+    from mein.run.steps import FinishedRun, begin, corpus_like, ready_store, settings_like, without_damage
+    from mein.store.store import Store
 
-    documents = {"labeled": labeled, "dev": dev, "test": test}
-    imitate_store(
-        store, like, out, documents, parse_overrides(set_), quarantine, (engine, address), processes
-    )
+    run, encoded = FinishedRun.open(like), Store.open(store)
+    config = settings_like(run, parse_overrides(set_))
+    corpus = corpus_like(run, store, {"labeled": labeled, "dev": dev, "test": test})
+    check_sources(config, corpus)
+    if quarantine:
+        encoded = without_damage(run, encoded, open_reporter())
+    begin(run, ready_store(run, encoded), config, corpus, out, open_reporter())
+    with opened((engine, address)) as on_ray:
+        if on_ray:
+            training_on_ray(config, corpus, out, open_reporter(), resume=True, processes=processes)
+    train_and_show(config, corpus, out, True, open_console())
+
+
+def _raw_text(
+    run: "FinishedRun", paths: Sequence[str], text_column: str | None, reporter: "Reporter"
+) -> "Source":
+    """The text of some files, of which the first document has been read: before anything is made."""
+    from mein.data.audit import replaced_columns
+    from mein.data.columns import ColumnsConfig
+    from mein.run.steps import texts_of
+
+    columns = run.config.columns
+    if text_column is not None:
+        columns = ColumnsConfig(text=text_column, label=columns.label)
+    source = texts_of(paths, columns, may_guess=text_column is None)
+    next(source())
+    for path in paths if text_column is None else ():
+        for note in replaced_columns(path, columns):
+            reporter.log(note)
+    return source
+
+
+def open_reporter() -> "Reporter":
+    """The terminal for the first rank; the others are silent."""
+    from mein.runtime.progress import Quiet, Terminal
+
+    return Terminal(open_console()) if is_first() else Quiet()
+
+
+def _test_of(run: "FinishedRun", test: str | None, reporter: "Reporter") -> "Source | None":
+    """The documents to leave out: those that were named, or those that the run was judged on."""
+    from mein.data.readers import read_documents
+    from mein.run.steps import is_there
+
+    name = run.folder.read_json("config.json").get("data", {}).get("test") if test is None else test
+    if name is None:
+        return None
+    if test is None and not is_there(name):
+        reporter.log(
+            f"The test documents {name} are not there: none is left out; else name them with --test."
+        )
+        return None
+    return lambda: read_documents(name, run.config.columns, labeled=False)

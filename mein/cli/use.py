@@ -1,11 +1,55 @@
-"""mein predict, mein explain and mein export: the commands that use a trained run."""
+"""mein evaluate, mein predict, mein export, mein report: the commands that use a trained run."""
 
+import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mein.cli.options import AsJson, Resume, Run, SoftLabelFile, TextColumn
+from mein.cli.console import log, open_console
+from mein.cli.options import AsJson, LabelColumn, Resume, Run, SoftLabelFile, TextColumn
+from mein.errors import RunError
+
+if TYPE_CHECKING:
+    from mein.data.columns import ColumnsConfig
+    from mein.data.soft_labels import SoftLabels
+
+
+def evaluate(
+    run: Run,
+    documents: Annotated[str, typer.Argument(metavar="FILE", help="Labeled documents.")],
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
+    soft_labels: SoftLabelFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Judge a run, beside its controls, on labeled documents."""
+    from mein.data.corpus import read_all
+    from mein.data.readers import read_documents
+    from mein.evaluation.comparison import PREVIOUS_RUN, compare, render
+    from mein.model.loading import load_model
+    from mein.run.evaluate import as_plain, log_probs_of_all, previous_run_log_probs, sentence
+    from mein.runtime.progress import QUIET, Terminal
+    from mein.runtime.run_folder import RunFolder
+
+    given = soft_labels_of(run, soft_labels)
+    model = load_model(run, soft_labels=given)
+    config = model.config
+    columns = _columns(config.columns, text_column, label_column)
+    texts, values = read_all(lambda: read_documents(documents, columns, labeled=True))
+    ids = model.labels.encode(values, documents)
+    systems = previous_run_log_probs(RunFolder(run), config, "test", texts)
+    console = open_console()
+    reporter = QUIET if as_json else Terminal(console)
+    systems |= log_probs_of_all(RunFolder(run), config, "test", texts, given, reporter)
+    rows = compare(ids, systems, seed=config.seed)
+    if as_json:
+        print(json.dumps([as_plain(row) for row in rows], indent=1))
+        return
+    console.print(render(rows, title=f"{len(ids):,} documents of {documents}"))
+    if config.expert.is_self_training and PREVIOUS_RUN not in systems:
+        log(console, f"The run that it learned from is not in {config.expert.from_run} any more.")
+    log(console, sentence(rows, config), "bold")
 
 
 def predict(
@@ -31,33 +75,19 @@ def predict(
     resume: Resume = False,
 ) -> None:
     """Label the documents of a file of any size."""
-    from mein.cli.run_use import predict_documents
-    from mein.predict.predict import Wanted
+    from mein.model.loading import load_model
+    from mein.predict.predict import Wanted, predict_file
+    from mein.runtime.progress import Terminal
 
-    wanted = Wanted(text_column, imitators_only, abstain_below, all_probabilities, fragments)
-    predict_documents(run, documents, out, wanted, soft_labels, resume)
-
-
-def explain(
-    run: Run,
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="The text to classify.")],
-    label: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The label to explain; else the likeliest.")
-    ] = None,
-    against: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The label to weigh it against; else the next likely.")
-    ] = None,
-    top: Annotated[int, typer.Option(min=0, metavar="N", help="How many fragments to show.")] = 12,
-    soft_labels: SoftLabelFile = None,
-    html: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also write a page with the text in colors.")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Show the label of a text, and which fragments spoke for it."""
-    from mein.cli.explain import explain_text
-
-    explain_text(run, text, (label, against), top, soft_labels, html, as_json)
+    console, model = open_console(), load_model(run, soft_labels=soft_labels_of(run, soft_labels))
+    if not len(model.gates):
+        asked = {"--imitators-only": imitators_only, "--fragments": fragments > 0}
+        for option in (name for name, is_asked in asked.items() if is_asked):
+            raise RunError(f"The run in {run} has no imitators: leave {option} out.")
+    column = _columns(model.config.columns, text_column, None).text
+    wanted = Wanted(column, imitators_only, abstain_below, all_probabilities, fragments)
+    count = predict_file(model, documents, out, wanted, Terminal(console), resume=resume)
+    log(console, f"Labeled {count:,} documents in {out}.")
 
 
 def export(
@@ -70,6 +100,39 @@ def export(
 
     The folder is for transformers, and for `mein train --set expert.model=FOLDER` on other labels.
     """
-    from mein.cli.run_use import export_run
+    from mein.sharing import export_transformer
 
-    export_run(run, out)
+    export_transformer(run, out)
+    log(open_console(), f"Wrote {out}: use it with transformers, or with `--set expert.model={out}`.")
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Finished runs.")],
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Where to write the page.")] = None,
+) -> None:
+    """Write one page about a run, or about several side by side."""
+    from mein.report.page import write_report
+
+    if out is None and len(runs) > 1:
+        raise RunError(f"Where should the comparison of {len(runs)} runs go? Say --out FILE.html.")
+    target = runs[0] / "report.html" if out is None else out
+    write_report(runs, target)
+    log(open_console(), f"Wrote {target}.")
+
+
+def soft_labels_of(path: Path, file: str | None) -> "SoftLabels | None":
+    """The teacher's words on other documents than those of the run, where a file with them is given."""
+    if file is None:
+        return None
+    from mein.data.soft_labels import SoftLabelTable
+    from mein.model.loading import read_config, read_labels
+    from mein.runtime.run_folder import RunFolder
+
+    config, labels = read_config(RunFolder(path)), read_labels(RunFolder(path))[0]
+    return SoftLabelTable(file, config.columns, labels.classes)
+
+
+def _columns(of_run: "ColumnsConfig", text: str | None, label: str | None) -> "ColumnsConfig":
+    """The columns named now, or else when the run was trained."""
+    named = {"text": text, "label": label}
+    return of_run.model_copy(update={name: value for name, value in named.items() if value is not None})

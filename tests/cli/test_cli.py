@@ -156,9 +156,9 @@ def test_without_a_test_file_dev_is_judged(tmp_path: Path, files: list[str]) -> 
 
 
 def test_demo_trains_on_the_embedded_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mein.cli.run_train.demo_corpus", lambda seed: demo_corpus(seed, 80, 120, 40))
+    monkeypatch.setattr("mein.data.demo.demo_corpus", lambda seed: demo_corpus(seed, 80, 120, 40))
     monkeypatch.setattr(
-        "mein.cli.run_train.load_config",
+        "mein.config.load_config",
         lambda preset, overrides: load_config(preset, overrides=overrides | {"expert_training.epochs": 1}),
     )
     answer = mein("demo", "--out", tmp_path / "demo", "--seed", "3")

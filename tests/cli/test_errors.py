@@ -412,7 +412,7 @@ def test_what_the_system_refuses_is_one_sentence_too(
     def denied(*_: object, **__: object) -> None:
         raise PermissionError(errno.EACCES, "Permission denied", "secret.txt")
 
-    monkeypatch.setattr("mein.cli.run_train.run_training", denied)
+    monkeypatch.setattr("mein.cli.train.run_training", denied)
     sentence = r"secret\.txt cannot be read or written \(Permission denied\): check it, or see --debug\."
     refuses(sentence, "train", *files, "--out", tmp_path / "run")
 

@@ -13,7 +13,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import normalize
 
-from mein.cli.run_train import _weights_line
+from mein.cli.train import _weights_line
 from mein.errors import RunError
 from mein.evaluation.comparison import headline
 from mein.evaluation.systems import CLOSED_GATES, EXPERT, MIXTURE

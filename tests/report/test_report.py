@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from mein.cli.run_use import report_runs
+from mein.cli.use import report
 from mein.data.corpus import Corpus, source_of_lists
 from mein.errors import RunError
 from mein.evaluation.systems import EXPERT, MIXTURE, TFIDF
@@ -299,7 +299,7 @@ def leaders(html: str) -> list[str]:
 def test_the_runs_of_several_seeds_are_told_together(finished: Path, tmp_path: Path) -> None:
     for seed in (9, 10):
         shutil.copytree(finished, tmp_path / "five" / f"seed-{seed}")
-    report_runs([tmp_path / "five"], None)
+    report([tmp_path / "five"])
     text = texts_of((tmp_path / "five" / "report.html").read_text(encoding="utf-8"))
     assert "2 runs compared" in text
     assert text.index("seed-9") < text.index("seed-10")
@@ -373,11 +373,11 @@ def test_a_run_that_was_not_judged_is_refused(finished: Path, tmp_path: Path) ->
 
 
 def test_the_command_says_where_the_page_is(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    report_runs([finished], None)
+    report([finished])
     assert "report.html" in "".join(capsys.readouterr().out.split())
     assert (finished / "report.html").exists()
     with pytest.raises(RunError, match="Say --out"):
-        report_runs([finished, finished], None)
+        report([finished, finished])
 
 
 def test_marks_add_up_to_the_text_and_ticks_cover_the_range() -> None:

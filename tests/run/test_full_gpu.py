@@ -149,5 +149,5 @@ def mein_failing(problem: RuntimeError, monkeypatch: pytest.MonkeyPatch) -> Answ
     def fail(*_: object) -> None:
         raise problem
 
-    monkeypatch.setattr("mein.cli.run_train.run_demo", fail)
+    monkeypatch.setattr("mein.data.demo.demo_corpus", fail)
     return mein("demo")

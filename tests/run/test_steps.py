@@ -113,8 +113,8 @@ def test_a_run_needs_no_encoded_text_to_be_followed(home: Path, tmp_path: Path) 
 
 
 RANKED = f"""
-from mein import steps
-from mein.cli import main
+from mein.run import steps
+from mein.cli.main import main
 steps.SHARD_DOCUMENTS = {SHARD}
 main()
 """

@@ -110,12 +110,12 @@ def process(*words: object, limit: int | None = None) -> "subprocess.Popen[str]"
     """The command line as a process group of its own, with small shards, and no file over a limit."""
     code = f"""
 import resource, sys
-from mein import steps
+from mein.run import steps
 limit = {limit}
 if limit is not None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 steps.SHARD_DOCUMENTS = {SHARD}
-from mein.cli import main
+from mein.cli.main import main
 main()
 """
     return subprocess.Popen(
@@ -197,7 +197,9 @@ def confined(
 ) -> "subprocess.CompletedProcess[str]":
     """A command whose folder is a disk of so many bytes, with what is in it now and then what was left."""
     there, back = (shlex.quote(str(path)) for path in (folder, folder.parent / "back"))
-    code = f"from mein import steps; steps.SHARD_DOCUMENTS = {SHARD}; from mein.cli.main import main; main()"
+    code = (
+        f"from mein.run import steps; steps.SHARD_DOCUMENTS = {SHARD}; from mein.cli.main import main; main()"
+    )
     command = shlex.join([sys.executable, "-c", code, *map(str, words)])
     script = f"""
         cp -r {there} {back} && mount -t tmpfs -o size={size} tmpfs {there} || exit 99

@@ -25,7 +25,7 @@ pytest.importorskip("uvicorn", reason="serving needs the extra `serve`")
 from fastapi.openapi.models import OpenAPI
 from starlette.testclient import TestClient
 
-from mein.cli.run_serve import greeting, listen, read_token, serve_run
+from mein.cli.serve import greeting, listen, read_token, serve
 from mein.errors import ConfigError, InputError, MissingExtra
 from mein.model.loading import load_model
 from mein.model.model import Model
@@ -388,7 +388,7 @@ def test_an_open_door_is_told() -> None:
 def test_a_missing_extra_is_told(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     with pytest.raises(MissingExtra, match=r"Serving needs the packages fastapi and uvicorn .*'\.\[serve\]'"):
-        serve_run(run)
+        serve(run)
 
 
 def test_unknown_limits_are_refused() -> None:

@@ -15,11 +15,6 @@ from typing import Any
 
 from tests.support.shell import ROOT
 
-SERVE = (
-    "import json, sys; from pathlib import Path; from mein.cli.run_serve import serve_run; "
-    "serve_run(Path(sys.argv[1]), port=0, settings_given=json.loads(sys.argv[2]))"
-)
-
 
 @dataclass
 class Server:
@@ -88,7 +83,8 @@ def start(run: Path, log: Path, settings: Mapping[str, Any] | None = None) -> Se
     """Start a server of a run; it may not listen yet."""
     environment = {name: value for name, value in os.environ.items() if name != "MEIN_TOKEN"}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
-    command = [sys.executable, "-u", "-c", SERVE, str(run), json.dumps(settings or {})]
+    command = [sys.executable, "-u", "-m", "mein", "serve", str(run), "--port", "0"]
+    command += [word for name, value in (settings or {}).items() for word in ("--set", f"{name}={value}")]
     with log.open("w", encoding="utf-8") as stderr:
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=stderr, encoding="utf-8", env=environment
