@@ -40,7 +40,7 @@ from mein.errors import InputError, MeinError
 from mein.experts.config import ExpertConfig
 from mein.experts.lstm import LSTMExpert
 from mein.imitators.reference import Imitators, ImitatorsConfig
-from mein.run.evaluate import train_and_judge
+from mein.run.pipeline import train_and_evaluate
 from mein.run.teacher import Teacher, label_documents
 from mein.runtime import ranks
 from mein.runtime.progress import Quiet, Reporter
@@ -139,7 +139,7 @@ def make_small_run(folder: Path) -> None:
     paths = (str(folder / f"{part}.parquet") for part in ("train", "unlabeled", "test"))
     labeled, unlabeled, test = paths
     corpus = corpus_of_files(labeled, unlabeled, None, test, config.columns)
-    train_and_judge(config, corpus, folder / "run", Quiet())
+    train_and_evaluate(config, corpus, folder / "run", Quiet())
 
 
 def write_generated(folder: Path, documents: int) -> None:

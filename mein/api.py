@@ -22,7 +22,8 @@ from mein.evaluation.systems import CONTROLS
 from mein.explain import Explanation, explain
 from mein.mixture.inference import choose_device
 from mein.model.loading import load_model
-from mein.run.evaluate import sentence, train_and_judge
+from mein.run.evaluate import sentence
+from mein.run.pipeline import train_and_evaluate
 from mein.runtime.progress import Quiet, Terminal
 
 OWN_PARAMETERS = {"seed": "random_state", "runtime.device": "device"}
@@ -111,13 +112,9 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             path = Path(temporary) / "run" if self.run_dir is None else Path(self.run_dir)
             if (path / "config.json").exists():
                 raise RunError(f"{path} already holds a run: give another run_dir, or load it with `load`.")
-            rows = train_and_judge(
-                config,
-                corpus,
-                path,
-                reporter,
-                controls=CONTROLS if self.compares else (),
-                soft_labels=self.soft_labels,
+            controls = CONTROLS if self.compares else ()
+            rows = train_and_evaluate(
+                config, corpus, path, reporter, controls=controls, soft_labels=self.soft_labels
             )
             self._adopt(path)
             if self.run_dir is None and self.model_.hub is not None:  # a temporary folder's, soon gone

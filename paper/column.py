@@ -31,8 +31,10 @@ from mein.mixture.inference import choose_device
 from mein.mixture.lexicon import LEXICON, LEXICON_OF_TRAIN
 from mein.model.build import HUB, open_reader, words_of_language_model
 from mein.run.algorithm import identity_of, learned_expert, learned_imitators, prepared_run
-from mein.run.evaluate import log_probs_of_all, read_correct, train_and_judge
-from mein.run.prepare import prepare, read_labeled
+from mein.run.documents import read_labeled
+from mein.run.evaluate import log_probs_of_all, read_correct
+from mein.run.pipeline import train_and_evaluate
+from mein.run.prepare import prepare
 from mein.run.pretrain import language_model
 from mein.runtime.files import link_or_copy, sha256_of
 from mein.runtime.run_folder import RunFolder
@@ -382,7 +384,7 @@ def _train(
 ) -> None:
     """Train what is not trained yet, with the controls that the grid has a place for."""
     if not folder.is_done:
-        train_and_judge(
+        train_and_evaluate(
             config,
             corpus,
             folder.path,

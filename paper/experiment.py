@@ -16,7 +16,7 @@ from mein.config import Config, load_config
 from mein.data.columns import ColumnsConfig
 from mein.data.corpus import Corpus, corpus_of_files, source_of_lists
 from mein.errors import ConfigError, InputError
-from mein.run.prepare import read_labeled
+from mein.run.documents import read_labeled
 from mein.runtime.progress import Reporter
 from paper.cells import (
     CHOSEN,

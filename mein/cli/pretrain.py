@@ -6,7 +6,7 @@ import typer
 
 from mein.cli.console import log, open_console
 from mein.cli.options import ConfigFile, Out, Preset, Resume, Seed, Set, TextColumn
-from mein.cli.train import Settings, show_columns, show_vocabularies
+from mein.cli.train import Settings, show_columns, show_whether_new
 from mein.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def pretrain(
     given = {name: value for name, value in named.items() if value is not None}
     settings = _config_of((preset, config, parse_overrides(set_) | given))
     choose_device(settings.runtime.device)
-    show_vocabularies(out, resume, console)
+    show_whether_new(out, resume, console)
     for path in text:
         next(read_documents(path, settings.columns, labeled=False, may_guess=True))
         show_columns(path, settings.columns, console)

@@ -10,8 +10,9 @@ from rich.console import Console
 from rich.table import Table
 
 from mein.cli.console import plain_table
-from mein.evaluation.comparison import MIXTURE, Row
+from mein.evaluation.comparison import Row
 from mein.evaluation.significance import mean_and_spread, paired_bootstrap
+from mein.evaluation.systems import MIXTURE
 from mein.run.evaluate import read_correct
 from mein.runtime.files import write_atomically
 

@@ -10,12 +10,12 @@ import typer
 from mein.cli.console import open_console
 from mein.cli.engine import encoding_on_ray, labeling_on_ray, opened, training_on_ray
 from mein.cli.options import Address, EngineName, Processes, Set, SoftLabelFile, TextColumn
-from mein.cli.train import check_sources, train_and_show
+from mein.cli.train import train_and_show
 from mein.runtime.ranks import is_first
 
 if TYPE_CHECKING:
     from mein.data.corpus import Source
-    from mein.run.steps import FinishedRun
+    from mein.model.loading import FinishedRun
     from mein.runtime.progress import Reporter
 
 MOVED = "RUN's {} documents, if they have moved."
@@ -54,7 +54,7 @@ def encode(
         from mein.report.charts import counted
         from mein.run import steps
 
-        run, reporter = steps.FinishedRun.open(like), open_reporter()
+        run, reporter = FinishedRun.open(like), open_reporter()
         source, given = _raw_text(run, text, text_column, reporter), None
         left_out = _test_of(run, test, reporter)
         if soft_labels is not None:
@@ -91,7 +91,7 @@ def label(
         from mein.run.teacher import KERNELS
 
         os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", str(KERNELS))
-        run, reporter = steps.FinishedRun.open(by), open_reporter()
+        run, reporter = FinishedRun.open(by), open_reporter()
         spread = labeling_on_ray(workers) if on_ray else None
         labeled = steps.label(run, store, reporter, workers=workers, sets_aside=quarantine, engine=spread)
     reporter.log(f"The {len(labeled):,} documents of {store} are labeled.")
@@ -120,7 +120,9 @@ def imitate(
     The folder is a run like any other. After a stop the same command goes on.
     """
     from mein.config import parse_overrides
-    from mein.run.steps import FinishedRun, begin, corpus_like, ready_store, settings_like, without_damage
+    from mein.model.loading import FinishedRun
+    from mein.run.documents import check_sources
+    from mein.run.steps import begin, corpus_like, ready_store, settings_like, without_damage
     from mein.store.store import Store
 
     run, encoded = FinishedRun.open(like), Store.open(store)

@@ -1,7 +1,6 @@
 """mein demo, mein init, mein train."""
 
 import sys
-from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -66,7 +65,7 @@ def demo(
     from mein.data.demo import demo_corpus
 
     config, console = load_config("small", overrides={"seed": seed}), open_console()
-    show_vocabularies(out, resume, console)
+    show_whether_new(out, resume, console)
     texts = demo_corpus(seed)
     corpus = Corpus(
         labeled=source_of_lists(texts.labeled_texts, texts.labeled_labels),
@@ -154,14 +153,14 @@ def _run_training(
     from mein.config import load_config
     from mein.data.corpus import corpus_of_files
     from mein.report.page import write_report
-    from mein.run.prepare import read_labeled
+    from mein.run.documents import check_sources, read_labeled
     from mein.run.warm_start import refuse_other_previous_run
 
     console = open_console()
     preset, file, overrides = settings
     config = load_config(preset, file, overrides)
     corpus = corpus_of_files(*paths, config.columns)
-    show_vocabularies(out, resume, console)
+    show_whether_new(out, resume, console)
     check_sources(config, corpus)
     show_columns(paths[1], config.columns, console)
     if seeds == 1:
@@ -185,24 +184,7 @@ def _run_training(
     show_seeds(out, folders if is_same_test else [], tables, console)
 
 
-def check_sources(config: "Config", corpus: "Corpus") -> None:
-    """Find what would stop a run before hours go into it.
-
-    Of the test labels only the names of the classes are looked at here, nothing else.
-    """
-    from mein.mixture.inference import choose_device
-    from mein.run.prepare import read_labeled
-
-    choose_device(config.runtime.device)
-    labels = read_labeled(config, corpus).labels
-    if corpus.unlabeled is not None:
-        next(corpus.unlabeled(), None)
-    if corpus.test is not None:
-        counts = Counter(str(label) for chunk in corpus.test() for label in chunk.labels or ())
-        labels.refuse_unseen(counts, corpus.names["test"])
-
-
-def show_vocabularies(out: Path, resume: bool, console: "Console") -> None:
+def show_whether_new(out: Path, resume: bool, console: "Console") -> None:
     """Say so where there is no run to go on with: it was stopped too early, or its name is wrong."""
     if resume and is_first() and not out.exists():
         log(console, f"There is no run in {out} to resume: this starts one.")
@@ -226,26 +208,45 @@ def _weights_line(run: "Finished") -> str:
 def train_and_show(
     config: "Config", corpus: "Corpus", out: Path, resume: bool, console: "Console"
 ) -> "list[Row]":
-    """Train in a folder, leave there what people look at, and show the table."""
-    from mein.evaluation.comparison import render
-    from mein.report.charts import counted
-    from mein.report.record import read_finished
-    from mein.run.evaluate import sentence, train_and_judge
-    from mein.runtime.progress import Terminal
+    """Prepare, train, evaluate, report: everything that `mein train` does once."""
+    from mein.run.algorithm import train
+    from mein.run.evaluate import evaluate
+    from mein.run.prepare import prepare
+    from mein.runtime.progress import Quiet, Terminal
+    from mein.runtime.provenance import provenance
+    from mein.runtime.run_folder import RunFolder
 
-    rows = train_and_judge(config, corpus, out, Terminal(console), resume=resume)
-    if not is_first():
-        return rows
-    _show(out)
+    folder, reporter = RunFolder(out), Terminal(console) if is_first() else Quiet()
+    with folder.held():
+        run = prepare(config, corpus, folder, reporter, resume=resume)
+        if not (folder / "provenance.json").exists():
+            folder.write_json("provenance.json", provenance(sys.argv))
+        train(run)
+        rows = evaluate(run)
+    if is_first():
+        report(config, rows, out, console, on_test=corpus.test is not None)
+    return rows
+
+
+def report(config: "Config", rows: "list[Row]", out: Path, console: "Console", *, on_test: bool) -> None:
+    """Leave a model card and a page beside a finished run, and show the table."""
+    from mein.evaluation.comparison import render
+    from mein.report.card import write_card
+    from mein.report.charts import counted
+    from mein.report.page import write_report
+    from mein.report.record import read_finished
+    from mein.run.evaluate import sentence
+
+    if not (out / "README.md").exists():  # a card that somebody edited is kept
+        write_card(out)
+    write_report([out], out / "report.html")
     dev = counted(rows[0].scores.documents, "dev document")
-    title = None if corpus.test is not None else f"{dev} (no --test)"
     console.print()
-    console.print(render(rows, title=title))
+    console.print(render(rows, title=None if on_test else f"{dev} (no --test)"))
     log(console, _weights_line(read_finished(out)))
     log(console, sentence(rows, config), "bold")
     hint = "" if config.expert.kind == "given" else f', or try `mein explain {out} "..."`'
-    log(console, f"Look at {out / 'report.html'}{hint}.")  # a teacher has no word on new text
-    return rows
+    log(console, f"Look at {out / 'report.html'}{hint}.")  # given soft labels cannot predict new text
 
 
 def _learn_on_ray(
@@ -256,18 +257,3 @@ def _learn_on_ray(
 
     training_on_ray(config, corpus, out, Terminal(console), resume=resume, processes=processes)
     return train_and_show(config, corpus, out, True, console)
-
-
-def _show(out: Path) -> None:
-    """Leave beside a finished run what people look at: where it came from, a model card, a report."""
-    from mein.report.card import write_card
-    from mein.report.page import write_report
-    from mein.runtime.provenance import provenance
-    from mein.runtime.run_folder import RunFolder
-
-    folder = RunFolder(out)
-    if not (folder / "provenance.json").exists():
-        folder.write_json("provenance.json", provenance(sys.argv))
-    if not (folder / "README.md").exists():  # a card that somebody edited is kept
-        write_card(out)
-    write_report([out], out / "report.html")

@@ -26,22 +26,24 @@ def evaluate(
     """Judge a run, beside its controls, on labeled documents."""
     from mein.data.corpus import read_all
     from mein.data.readers import read_documents
-    from mein.evaluation.comparison import PREVIOUS_RUN, compare, render
-    from mein.model.loading import load_model
+    from mein.evaluation.comparison import compare, render
+    from mein.evaluation.systems import PREVIOUS_RUN
+    from mein.mixture.inference import choose_device
+    from mein.model.loading import Classifiers, FinishedRun
     from mein.run.evaluate import as_plain, log_probs_of_all, previous_run_log_probs, sentence
     from mein.runtime.progress import QUIET, Terminal
-    from mein.runtime.run_folder import RunFolder
 
     given = soft_labels_of(run, soft_labels)
-    model = load_model(run, soft_labels=given)
-    config = model.config
+    finished = FinishedRun.open(run)
+    config = finished.config
     columns = _columns(config.columns, text_column, label_column)
     texts, values = read_all(lambda: read_documents(documents, columns, labeled=True))
-    ids = model.labels.encode(values, documents)
-    systems = previous_run_log_probs(RunFolder(run), config, "test", texts)
+    ids = finished.labels.encode(values, documents)
+    systems = previous_run_log_probs(finished.folder, config, "test", texts)
     console = open_console()
     reporter = QUIET if as_json else Terminal(console)
-    systems |= log_probs_of_all(RunFolder(run), config, "test", texts, given, reporter)
+    classifiers = Classifiers(finished.folder, config, choose_device("auto"), given)
+    systems |= log_probs_of_all(classifiers, "test", texts, reporter)
     rows = compare(ids, systems, seed=config.seed)
     if as_json:
         print(json.dumps([as_plain(row) for row in rows], indent=1))

@@ -51,20 +51,19 @@ class SoftLabelTable:
         missing = np.flatnonzero(self.keys[place] != wanted) if len(self.keys) else np.arange(len(texts))
         if len(missing):
             raise InputError(
-                f"The soft labels in {self.source} have no row for the text {texts[missing[0]][:60]!r}: add one, "
-                "or give a file that has it with --soft-labels."
+                f"The soft labels in {self.source} have no row for the text {texts[missing[0]][:60]!r}: "
+                "add one, or give a file that has it with --soft-labels."
             )
         found: np.ndarray = self.rows[place]
         return found
-
 
     def refuse_unknown(self, keys: np.ndarray, source: str) -> None:
         """Refuse documents of a source, by the keys of their texts, that are not all in the table."""
         missing = np.flatnonzero(~np.isin(keys, self.keys))
         if len(missing):
             raise InputError(
-                f"The soft labels in {self.source} have no row for document {missing[0] + 1} of {source}: add "
-                "one, or give a file that has it with --soft-labels."
+                f"The soft labels in {self.source} have no row for document {missing[0] + 1} of {source}: "
+                "add one, or give a file that has it with --soft-labels."
             )
 
 

@@ -90,6 +90,8 @@ class SigmoidGates(Gates):
 
 
 GATES: dict[str, type[Gates]] = {"free": FreeGates, "sigmoid": SigmoidGates}  # by mixture.gates
+
+
 @dataclass(frozen=True)
 class Weights:
     """What a mixture adds to z, how much of it, and by what all is divided: named, as artefacts keep it."""

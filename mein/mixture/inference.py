@@ -213,7 +213,7 @@ class TorchNetworks:
         return self.evidence.alpha(pieces)
 
     def window_probs(self, pieces: Ragged) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
-        """Batches: rows (n,), their stream (S,), the row of each position (S,), -1 in gaps; p_ij (I, S, Y)."""
+        """Batches: rows (n,), a stream (S,), the row of each position (S,), -1 in gaps; p_ij (I, S, Y)."""
         for rows, batch, log_probs in self.evidence.window_log_probs(pieces):
             document = np.append(rows, -1)[batch.document.cpu().numpy()]
             yield rows, batch.pieces.cpu().numpy(), document, log_probs.double().exp().cpu().numpy()

@@ -52,7 +52,7 @@ class FinishedRun:
 
 
 def load_model(path: Path, device: str = "auto", soft_labels: SoftLabels | None = None) -> Model:
-    """The classifier that a finished run left in its folder; a function that taught it must be given again."""
+    """The classifier that a finished run left in its folder; give a function that taught it again."""
     run = FinishedRun.open(path)
     return Classifiers(run.folder, run.config, choose_device(device), soft_labels).load(MIXTURE)
 

@@ -60,7 +60,7 @@ class Networks(Protocol):
         """alpha (I, n, Y), float32."""
 
     def window_probs(self, pieces: Ragged) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
-        """Batches: rows (n,), their stream (S,), the row of each position (S,), -1 in gaps; p_ij (I, S, Y)."""
+        """Batches: rows (n,), a stream (S,), the row of each position (S,), -1 in gaps; p_ij (I, S, Y)."""
 
     def has_expert_of(self, other: Any) -> bool:
         """Whether the experts of both have the same weights."""
@@ -170,7 +170,7 @@ class Model:
         self.to(self.networks.device)
 
     def __getstate__(self) -> dict[str, Any]:
-        """The hub's files are pickled too, and what reads with them is opened anew: their folder may be gone."""
+        """The hub's files are pickled too, for their folder may be gone; their reader is opened anew."""
         state = dict(vars(self))
         if self.hub is not None:
             indexer = self.indexer

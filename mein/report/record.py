@@ -17,7 +17,8 @@ from mein.evaluation.metrics import Scores, apply_temperature
 from mein.evaluation.significance import BootstrapResult
 from mein.evaluation.systems import EXPERT, MIXTURE
 from mein.experts.config import reads_raw_text
-from mein.model.artefacts import damaged
+from mein.mixture.gates import Weights
+from mein.model.artefacts import damaged, read_done, verify
 from mein.runtime.provenance import without_credentials
 from mein.runtime.run_folder import RunFolder
 from mein.runtime.tensors import load_facts
@@ -172,15 +173,16 @@ def read_finished(path: Path) -> Finished:
     if not path.is_dir():
         raise RunError(f"There is no run folder {path}: give the one that `mein train --out` wrote.")
     identity, labels = folder.read_json("config.json"), folder.read_json("labels.json")
-    if not folder.is_done:
-        raise RunError(f"The run in {path} is not finished: continue it with `mein train --resume`.")
+    done = read_done(folder)
+    verify(folder, done.required, ["config.json", "labels.json", "mixture.safetensors"])
+    verify(folder, done.listed, done.listed)
     facts = load_facts(path / "mixture.safetensors")
     optional = {
         name: folder.read_json(f"{name}.json") if (folder / f"{name}.json").exists() else {}
         for name in ("judged", "provenance")
     }
     with explaining_damage(path):
-        count = len(identity["config"]["imitators"]["windows"])
+        weights = Weights.from_facts(facts)
         run = Finished(
             path=path,
             config=identity["config"],
@@ -188,9 +190,9 @@ def read_finished(path: Path) -> Finished:
             classes=[str(label) for label in labels["classes"]],
             prior=np.array(labels["prior"], np.float64),
             lines=folder.metrics(),
-            gates=facts["gates"][:count],
-            lexicon_gate=next(iter(facts["gates"][count:]), None),
-            temperature=facts["temperature"],
+            gates=weights.gates.tolist(),
+            lexicon_gate=weights.lexicon,
+            temperature=weights.temperature,
             **optional,
         )
         run.rows  # noqa: B018 - read now: whoever needs them later cannot tell what is wrong

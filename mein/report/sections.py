@@ -40,7 +40,7 @@ from mein.report.charts import (
 )
 from mein.report.details import changed, curves, fragments
 from mein.report.record import Finished
-from mein.run.prepare import notes
+from mein.run.parts import notes
 
 VERDICTS = {  # how the sentence of the verdict begins, and what that means in a word
     "The unlabeled text helped": ("helped", "The raw text helped"),

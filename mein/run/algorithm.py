@@ -5,12 +5,12 @@ from functools import partial
 
 import numpy as np
 
+from mein.evaluation.systems import IMITATORS_ONLY
 from mein.experts.base import Expert
 from mein.imitators.reference import Imitators
 from mein.mixture.gates import GATES, Weights
 from mein.model.build import build_expert, build_imitators
 from mein.model.model import mixed_logits
-from mein.evaluation.systems import IMITATORS_ONLY
 from mein.run.state import (
     UNLABELED_PARTS,
     Run,
@@ -44,14 +44,16 @@ def train(run: Run) -> None:
 
 def learned_expert(run: Run) -> Expert:
     """Theta', by the labels."""
-    expert = run.artefact("expert", partial(new_expert, run), partial(learn_from_labels, run))
+    expert: Expert = run.artefact("expert", partial(new_expert, run), partial(learn_from_labels, run))
     run.folder.drop(f"{VECTORS}.safetensors")
     return expert
 
 
 def learned_imitators(run: Run, expert: Expert) -> Imitators:
     """Phi, by what the expert predicts for unlabeled text."""
-    return run.artefact("imitators", partial(new_imitators, run), partial(imitate, run, expert))
+    learn = partial(imitate, run, expert)
+    imitators: Imitators = run.artefact("imitators", partial(new_imitators, run), learn)
+    return imitators
 
 
 def new_expert(run: Run) -> Expert:

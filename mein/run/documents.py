@@ -1,4 +1,4 @@
-"""The documents of a run: the labeled ones, split, weighted; the unlabeled ones, as a stream to read again."""
+"""The documents of a run: the labeled ones, split and weighted; the unlabeled ones, as a stream."""
 
 import hashlib
 import json

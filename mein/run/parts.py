@@ -6,7 +6,7 @@ from itertools import chain
 from mein.config import Config
 from mein.data.corpus import Source, in_chunks
 from mein.data.labels import in_number
-from mein.data.splits import KnownTexts, empty_texts
+from mein.data.splits import empty_texts
 from mein.errors import InputError, RunError
 from mein.model.artefacts import load_indexer, save_indexer
 from mein.model.build import words_of_language_model
@@ -43,9 +43,7 @@ def encode_parts(
     encode_labeled(folder, indexer, labeled, reporter)
     counts["silent"] = _count_unknown(config, folder) if reader is None else 0
     if seen["unlabeled"]:
-        counts |= _encode_unlabeled(
-            config, folder, indexer, unlabeled, seen["unlabeled"], reporter, spread
-        )
+        counts |= _encode_unlabeled(config, folder, indexer, unlabeled, seen["unlabeled"], reporter, spread)
     counts |= {name: seen[name] for name in ("removed", "unlabeled_in_test", "empty")}
     for part, texts in (("train", labeled.train_texts), ("dev", labeled.dev_texts)):
         counts[f"{part}_in_test"] = int(unlabeled.test.among(texts).sum())
@@ -156,7 +154,7 @@ def _encode_unlabeled(
     reporter: Reporter,
     spread: Spread | None = None,
 ) -> dict[str, int]:
-    """Encode the unlabeled text into two stores, in one pass: what imitators learn from and what is held out."""
+    """Encode the unlabeled text into two stores, in one pass: `unlabeled` to learn from, and `held_out`."""
     held_out = HeldOut(_same_number(unlabeled, documents, folder), held_out_rows(documents, config.seed))
 
     def write(part: str, chunks: Iterable[Sequence[str]], task: Task) -> Store:
@@ -192,5 +190,3 @@ def _same_number(
             f"The unlabeled text is not what the run in {folder.path} began with: its number of "
             f"documents is {seen:,}, not {documents:,}; restore it, or choose another --out."
         )
-
-

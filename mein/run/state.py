@@ -1,4 +1,4 @@
-"""What the steps of a run share: its artefacts, its encoded parts, the evidence on them, and its objective."""
+"""What the steps of a run share: artefacts, encoded parts, the evidence on them, the objective."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -78,7 +78,9 @@ class Run:
         """Whether the mixture has a lexicon, which there is only with imitators."""
         return self.is_taught and self.config.mixture.uses_lexicon
 
-    def artefact(self, name: str, new: Callable[[], Network], learn: Callable[[Network], Weights]) -> Network:
+    def artefact(
+        self, name: str, new: "Callable[[], Network]", learn: "Callable[[Network], Weights]"
+    ) -> Network:
         """A network with the weights of its artefact: those on the disk, or else those that are learned now.
 
         This is all there is to --resume: an artefact that is complete is not made again. Of several
@@ -132,7 +134,7 @@ class Run:
 
     @cached_property
     def lexicon(self) -> Lexicon:
-        """The lexicon of train, by which its gate is fitted on dev; beside it that of both, which predicts."""
+        """The lexicon of train, by which its gate is fitted on dev; that of both, which predicts, comes along."""
         lexicon = self._lexicon(LEXICON_OF_TRAIN, ("train",))
         if not ranks.exists(self.folder / LEXICON):
             self._lexicon(LEXICON, ("train", "dev"))
@@ -181,7 +183,7 @@ def evidence_on(run: Run, imitators: Imitators, name: str, pieces: Ragged, strea
         alpha = imitator_alpha(imitators, pieces, run.classes)
     if not has_lexicon(run, name):
         return alpha
-    of_lexicon = np.zeros((1, len(pieces), run.classes), np.float32)  # subtle: it has memorized train's labels
+    of_lexicon = np.zeros((1, len(pieces), run.classes), np.float32)  # subtle: it knows train's labels
     if stream == "dev":
         of_lexicon[0] = run.lexicon.log_probs(pieces)
     return np.concatenate([alpha, of_lexicon])

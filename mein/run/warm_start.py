@@ -17,10 +17,10 @@ import torch
 from mein.config import Config
 from mein.data.corpus import Corpus
 from mein.errors import ConfigError, InputError, RunError
+from mein.evaluation.systems import MIXTURE
 from mein.experts.average import AverageExpert
 from mein.experts.base import Expert
 from mein.experts.lstm import LSTMExpert
-from mein.evaluation.systems import MIXTURE
 from mein.model.loading import Classifiers, FinishedRun
 from mein.model.model import Model
 from mein.run.documents import Split, UnlabeledTexts

@@ -30,7 +30,7 @@ class RunFolder:
 
     @contextmanager
     def timed(self, step: str) -> Iterator[None]:
-        """Record how long a step took, less the steps inside it; once, also where a kill makes it end twice."""
+        """Record how long a step took, less the steps inside it; once, even if a kill makes it end twice."""
         started = time.monotonic()
         self._nested.append(0.0)
         try:

@@ -22,7 +22,7 @@ from mein.data.corpus import Corpus, corpus_of_files, source_of_lists
 from mein.errors import ConfigError, RunError
 from mein.evaluation.systems import CLOSED_GATES, EXPERT, IMITATORS_ONLY, MIXTURE, RANDOM_IMITATORS, TFIDF
 from mein.model.loading import load_model, read_config
-from mein.run.evaluate import train_and_judge
+from mein.run.pipeline import train_and_evaluate
 from mein.run.pretrain import pretrain
 from mein.runtime.progress import Quiet
 from mein.runtime.run_folder import RunFolder
@@ -117,7 +117,7 @@ def run(models: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.
             settings["expert_training__learning_rate"] = 1e-4
         if not path.exists():
             config = tiny.config(**settings)
-            train_and_judge(config, tiny.corpus(), path, Quiet(), soft_labels=teachers.get(kind))
+            train_and_evaluate(config, tiny.corpus(), path, Quiet(), soft_labels=teachers.get(kind))
         return path
 
     return train
@@ -263,7 +263,7 @@ def test_a_killed_run_ends_as_if_it_had_not_been(
 
     def go_on(folder: Path, reporter: Quiet, every: float = NEVER) -> None:
         config = tiny.config(**settings, runtime__checkpoint_seconds=every)
-        train_and_judge(config, tiny.corpus(), folder, reporter, resume=folder.exists(), controls=())
+        train_and_evaluate(config, tiny.corpus(), folder, reporter, resume=folder.exists(), controls=())
 
     go_on(unbroken, Quiet())
     for task, at, every in deaths:
@@ -340,7 +340,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
 def learn(path: Path, documents: Corpus) -> dict[str, bytes]:
     """A run that uses unlabeled text wherever it can; its files but the marker, which sums them up."""
     settings = {**SHORT, "expert__kind": "lm-lstm", "expert__training": "vat", "pretraining__epochs": 1}
-    train_and_judge(tiny.config(**settings), documents, path, Quiet())
+    train_and_evaluate(tiny.config(**settings), documents, path, Quiet())
     return {name: content for name, content in tiny.artefacts(path).items() if name != "done"}
 
 
@@ -617,7 +617,7 @@ def test_frozen_features_are_computed_once_for_each_document(
 
     monkeypatch.setattr(FrozenFeatures, "__call__", counted)
     config = tiny.config(expert__kind="frozen", expert__model=str(bert), **SHORT)
-    train_and_judge(config, tiny.corpus(), tmp_path / "run", Quiet(), controls=())
+    train_and_evaluate(config, tiny.corpus(), tmp_path / "run", Quiet(), controls=())
     assert sorted(read) == sorted([*TRAINING_TEXT, *TEXTS.test_texts])
 
 

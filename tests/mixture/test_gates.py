@@ -24,8 +24,9 @@ from mein.mixture.gates import (
 )
 from mein.mixture.mixture import MixtureConfig
 from mein.run import state as workspace
-from mein.run.evaluate import log_probs_of_all, train_and_judge
-from mein.run.prepare import read_labeled
+from mein.run.documents import read_labeled
+from mein.run.evaluate import log_probs_of_all
+from mein.run.pipeline import train_and_evaluate
 from mein.runtime.progress import Quiet
 from mein.runtime.run_folder import RunFolder
 from tests.support import tiny
@@ -133,7 +134,7 @@ def test_a_run_expects_its_temperature_near_the_tau_of_its_gates(
         gates_module, "open_gates", lambda z, alpha, labels, weights: (np.zeros(len(alpha)), 7.0)
     )
     monkeypatch.setattr(workspace, "fit_temperature", watched)
-    train_and_judge(tiny.config(), tiny.corpus(), tmp_path / "run", Quiet(), controls=())
+    train_and_evaluate(tiny.config(), tiny.corpus(), tmp_path / "run", Quiet(), controls=())
     assert expected == [1.0, 1.0, 7.0]  # the expert's, the imitators' alone, the mixture's
 
 
@@ -216,7 +217,7 @@ def test_the_mixture_is_not_worse_on_dev_than_its_expert_beyond_chance(
 ) -> None:
     config = tiny.config(seed=seed, mixture__gates=kind, fine_tuning__learning_rate=0.3)
     corpus, folder = tiny.corpus(), RunFolder(tmp_path / "run")
-    train_and_judge(config, corpus, folder.path, Quiet(), controls=())
+    train_and_evaluate(config, corpus, folder.path, Quiet(), controls=())
     labeled = read_labeled(config, corpus)
     systems = log_probs_of_all(folder, config, "dev", labeled.dev_texts)
     assert not is_worse(systems[MIXTURE], systems[EXPERT], labeled.dev_ids)

@@ -36,7 +36,8 @@ from mein.report.page import page
 from mein.report.record import read_finished
 from mein.report.sections import verdict
 from mein.run.algorithm import learned_imitators, prepared_run
-from mein.run.evaluate import log_probs_of_all, train_and_judge
+from mein.run.evaluate import log_probs_of_all
+from mein.run.pipeline import train_and_evaluate
 from mein.run.state import evidence, evidence_on
 from mein.runtime.progress import Quiet
 from mein.runtime.run_folder import RunFolder
@@ -359,7 +360,7 @@ def test_one_of_an_older_version_is_neither_opened_nor_shared(finished: Path, tm
 
 def test_without_closed_gates_no_gain_is_the_unlabeled_text_s(tmp_path: Path) -> None:
     config = tiny.config(mixture__has_lexicon=True)
-    rows = train_and_judge(config, tiny.corpus(), tmp_path, Quiet(), controls=())
+    rows = train_and_evaluate(config, tiny.corpus(), tmp_path, Quiet(), controls=())
     assert headline(rows).startswith("Nothing tells what the unlabeled text did, without closed gates: ")
     assert verdict(read_finished(tmp_path)) == ("alone", "Trained without controls")
 

@@ -439,7 +439,7 @@ def test_a_gpu_that_is_full_fails_one_run_after_another(
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1 GiB.")
 
     put_data(tmp_path / "data/toy")
-    monkeypatch.setattr("paper.column.train_and_judge", fail)
+    monkeypatch.setattr("paper.column.train_and_evaluate", fail)
     with pytest.raises(RunError, match=r"3 of 3 runs failed, the first so: The GPU's memory is full \(CUDA"):
         reproduce(request(elsewhere(tmp_path)), jobs=1)
 

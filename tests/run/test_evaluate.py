@@ -16,8 +16,8 @@ from mein.mixture.gates import fit_gates
 from mein.mixture.inference import choose_device
 from mein.model.loading import load_model, load_variant
 from mein.model.model import mixed_logits
+from mein.run.documents import read_labeled
 from mein.run.evaluate import read_correct, sentence
-from mein.run.prepare import read_labeled
 from mein.runtime.run_folder import RunFolder
 from tests.support import tiny
 

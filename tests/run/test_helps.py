@@ -8,7 +8,7 @@ import pytest
 from mein.config import load_config
 from mein.data.corpus import Corpus, source_of_lists
 from mein.evaluation.comparison import Row
-from mein.run.evaluate import train_and_judge
+from mein.run.pipeline import train_and_evaluate
 from mein.runtime.progress import Quiet
 
 LABELED, RAW, TEST, OPINIONS, FILLERS = 160, 3_000, 300, 40, 40
@@ -61,7 +61,7 @@ def table(path: Path, kind: str, seed: int, raw: int) -> list[Row]:
         unlabeled=source_of_lists(documents(draw, raw)[0]) if raw else None,
     )
     config = load_config("small", overrides=SETTINGS | {"seed": seed, "expert.kind": kind})
-    return train_and_judge(config, corpus, path, Quiet(), controls=())
+    return train_and_evaluate(config, corpus, path, Quiet(), controls=())
 
 
 def error(path: Path, kind: str, seed: int, raw: int) -> float:

@@ -8,7 +8,7 @@ import pytest
 
 from mein.data.corpus import Corpus, source_of_lists
 from mein.errors import InputError
-from mein.run.prepare import read_labeled
+from mein.run.documents import read_labeled
 from mein.runtime.progress import Quiet
 from paper.cells import VARIANTS, Cell
 from paper.column import run_column

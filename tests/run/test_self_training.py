@@ -23,7 +23,7 @@ from mein.report.page import page as shown
 from mein.report.record import read_finished
 from mein.run import algorithm as training
 from mein.run import warm_start as student
-from mein.run.evaluate import train_and_judge
+from mein.run.pipeline import train_and_evaluate
 from mein.run.warm_start import SELF_TRAINING, stage_1
 from mein.runtime.progress import Quiet
 from mein.runtime.run_folder import RunFolder
@@ -340,7 +340,7 @@ def test_somebody_elses_word_has_no_students(tmp_path: Path) -> None:
     def says(texts: Sequence[str]) -> np.ndarray:
         return np.full((len(texts), 2), 0.5)
 
-    train_and_judge(
+    train_and_evaluate(
         tiny.config(expert__kind="given"), tiny.corpus(), tmp_path / "said", Quiet(), soft_labels=says
     )
     with pytest.raises(ConfigError, match=r"The expert of the run in .*said is somebody else's word"):

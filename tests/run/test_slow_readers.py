@@ -9,7 +9,7 @@ import pytest
 from mein.config import Config
 from mein.model.loading import load_model
 from mein.predict.predict import Wanted, predict_file
-from mein.run.evaluate import train_and_judge
+from mein.run.pipeline import train_and_evaluate
 from mein.runtime.progress import QUIET
 from mein.store.store import Store
 from tests.support import tiny
@@ -45,7 +45,7 @@ def taught() -> Config:
 
 def test_a_slow_reader_reads_small_shards_and_tells_of_them(few_at_a_time: None, tmp_path: Path) -> None:
     told, soft_labels = Recording(), SlowTeacher()
-    train_and_judge(taught(), tiny.corpus(), tmp_path, told, soft_labels=soft_labels)
+    train_and_evaluate(taught(), tiny.corpus(), tmp_path, told, soft_labels=soft_labels)
     assert told.steps["encoding train"] == [10] * 6
     assert told.steps["encoding dev"] == [10] * 2
     assert sum(told.steps["encoding"]) == RAW
@@ -61,10 +61,10 @@ def test_a_slow_reader_reads_small_shards_and_tells_of_them(few_at_a_time: None,
 def test_what_a_slow_reader_has_read_before_a_stop_is_kept(few_at_a_time: None, tmp_path: Path) -> None:
     stopped = SlowTeacher(most=TRAIN - 1)
     with pytest.raises(KeyboardInterrupt):
-        train_and_judge(taught(), tiny.corpus(), tmp_path / "run", QUIET, soft_labels=stopped)
+        train_and_evaluate(taught(), tiny.corpus(), tmp_path / "run", QUIET, soft_labels=stopped)
     resumed, unbroken = SlowTeacher(), SlowTeacher()
-    train_and_judge(taught(), tiny.corpus(), tmp_path / "run", QUIET, resume=True, soft_labels=resumed)
-    train_and_judge(taught(), tiny.corpus(), tmp_path / "other", QUIET, soft_labels=unbroken)
+    train_and_evaluate(taught(), tiny.corpus(), tmp_path / "run", QUIET, resume=True, soft_labels=resumed)
+    train_and_evaluate(taught(), tiny.corpus(), tmp_path / "other", QUIET, soft_labels=unbroken)
     assert stopped.asked == [25, 25]
     assert stopped.asked + resumed.asked == unbroken.asked
     files = [(tmp_path / name / "mixture.safetensors").read_bytes() for name in ("run", "other")]
@@ -73,7 +73,7 @@ def test_what_a_slow_reader_has_read_before_a_stop_is_kept(few_at_a_time: None, 
 
 def test_a_quick_reader_has_train_and_dev_in_one_shard_each(few_at_a_time: None, tmp_path: Path) -> None:
     told = Recording()
-    train_and_judge(tiny.config(), tiny.corpus(), tmp_path, told, controls=())
+    train_and_evaluate(tiny.config(), tiny.corpus(), tmp_path, told, controls=())
     assert Store.open(tmp_path / "encoded/train").shard_count == 1
 
 
@@ -82,7 +82,7 @@ def test_an_expert_tells_how_much_of_dev_and_test_it_has_read(
 ) -> None:
     monkeypatch.setattr("mein.mixture.inference.BATCH_TOKENS", 200)
     told = Recording()
-    train_and_judge(tiny.config(), tiny.corpus(), tmp_path, told, controls=())
+    train_and_evaluate(tiny.config(), tiny.corpus(), tmp_path, told, controls=())
     assert sum(told.steps["reading test"]) % TEST == 0
     assert len(told.steps["reading test"]) >= 4
     assert sum(told.steps["reading dev"]) % DEV == 0
@@ -114,7 +114,7 @@ def frozen_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_frozen_encoder_is_slow(few_at_a_time: None, frozen_run: Path, tmp_path: Path) -> None:
     told = Recording()
     config = load_model(frozen_run, "cpu").config
-    train_and_judge(config, tiny.corpus(), tmp_path / "run", told, controls=())
+    train_and_evaluate(config, tiny.corpus(), tmp_path / "run", told, controls=())
     assert Store.open(tmp_path / "run/encoded/train").shard_count == 3
     whole, cut = (Store.open(path / "encoded/train") for path in (frozen_run, tmp_path / "run"))
     np.testing.assert_allclose(cut.words().values, whole.words().values, atol=1e-6)

@@ -21,8 +21,8 @@ from mein.report.card import card
 from mein.report.record import read_finished
 from mein.run import algorithm as running
 from mein.run import steps, teacher
-from mein.run.evaluate import train_and_judge
-from mein.run.prepare import read_labeled
+from mein.run.documents import read_labeled
+from mein.run.pipeline import train_and_evaluate
 from mein.run.teacher import TEACHER, Teacher, load_teacher
 from mein.runtime.files import sha256_of
 from mein.runtime.progress import Quiet
@@ -136,7 +136,7 @@ def test_the_terminal_says_who_teaches(tmp_path: Path) -> None:
     for name, settings in who.items():
         heard = Heard()
         config = tiny.config(**settings)
-        train_and_judge(config, tiny.corpus(), tmp_path / name, heard, controls=(), has_baseline=False)
+        train_and_evaluate(config, tiny.corpus(), tmp_path / name, heard, controls=(), has_baseline=False)
         assert [line for line in heard.lines if line.startswith("Stage 2")] == [
             f"Stage 2: the imitators learn what {name}"
         ]

@@ -18,7 +18,7 @@ from mein.data.python import as_weights, corpus_of_lists
 from mein.errors import InputError
 from mein.evaluation.metrics import fit_temperature
 from mein.mixture.gates import fit_gates, held_back, is_worse
-from mein.run.prepare import Split, read_labeled
+from mein.run.documents import Split, read_labeled
 from mein.training.scores import supervised_scores
 from mein.training.stages import standard_error
 from tests.support import tiny

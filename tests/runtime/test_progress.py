@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from mein.run.evaluate import train_and_judge
+from mein.run.pipeline import train_and_evaluate
 from mein.runtime.progress import Pace, Quiet, Terminal, as_clock
 from tests.support import tiny
 from tests.support.recording import Recording
@@ -102,7 +102,7 @@ def test_labeling_tells_of_every_batch_not_of_whole_shards(
 ) -> None:
     monkeypatch.setattr("mein.mixture.inference.BATCH_TOKENS", 200)
     told = Recording()
-    train_and_judge(tiny.config(), tiny.corpus(), tmp_path / "run", told, controls=())
+    train_and_evaluate(tiny.config(), tiny.corpus(), tmp_path / "run", told, controls=())
     raw, labeled = 120, 60  # in three shards: the raw text, what is held out of it, and train
     assert sum(told.steps["labeling"]) == raw + labeled
     assert len(told.steps["labeling"]) > 10

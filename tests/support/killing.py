@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from mein.run.evaluate import train_and_judge
+from mein.run.pipeline import train_and_evaluate
 from tests.support import tiny
 
 STEPS = {
@@ -112,7 +112,7 @@ def live(path: Path, diary: Path, death: Death | None, overrides: dict[str, Any]
     doomed = Doomed(path, death, descriptor)
     if death is not None or diary.name == "reference":
         sys.addaudithook(doomed)
-    train_and_judge(tiny.config(**overrides), tiny.corpus(), path, doomed, resume=path.exists())
+    train_and_evaluate(tiny.config(**overrides), tiny.corpus(), path, doomed, resume=path.exists())
 
 
 def start(path: Path, diary: Path, death: Death | None, **overrides: Any) -> ForkServerProcess:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from mein.data.corpus import Corpus
-from mein.run.evaluate import train_and_judge
+from mein.run.pipeline import train_and_evaluate
 from mein.runtime import ranks
 from mein.runtime.progress import Quiet
 from mein.training.parallel import sum_gradients
@@ -54,7 +54,7 @@ def train_all(out: Path, *names: str) -> None:
         model = {"expert__model": str(bert(out))} if name in ("transformer", "frozen") else {}
         config = tiny.config(**SHORT | KINDS[name] | model)
         with patch("mein.training.loop._is_better", return_value=True):
-            train_and_judge(config, corpus(), path, Quiet(), resume=path.exists(), has_baseline=False)
+            train_and_evaluate(config, corpus(), path, Quiet(), resume=path.exists(), has_baseline=False)
 
 
 def bert(out: Path) -> Path:

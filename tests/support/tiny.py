@@ -9,7 +9,7 @@ from mein.config import Config, load_config
 from mein.data.corpus import Corpus, source_of_lists
 from mein.data.demo import DemoCorpus, demo_corpus
 from mein.evaluation.comparison import Row
-from mein.run.evaluate import train_and_judge
+from mein.run.pipeline import train_and_evaluate
 from mein.runtime.progress import Quiet
 
 SETTINGS: dict[str, Any] = {
@@ -59,7 +59,7 @@ def corpus(
 def run(path: Path, documents: Corpus | None = None, *, resume: bool = False, **overrides: Any) -> list[Row]:
     """Train and judge in `path`."""
     data = corpus() if documents is None else documents
-    return train_and_judge(config(**overrides), data, path, Quiet(), resume=resume)
+    return train_and_evaluate(config(**overrides), data, path, Quiet(), resume=resume)
 
 
 def artefacts(path: Path) -> dict[str, bytes]:

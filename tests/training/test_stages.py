@@ -18,7 +18,8 @@ from mein.mixture.gates import GATES
 from mein.mixture.inference import imitator_alpha
 from mein.model.artefacts import load_indexer
 from mein.run.algorithm import learned_expert, learned_imitators, tune_mixture_and_controls
-from mein.run.prepare import prepare, read_labeled
+from mein.run.documents import read_labeled
+from mein.run.prepare import prepare
 from mein.run.state import Run
 from mein.runtime.progress import Quiet
 from mein.runtime.run_folder import RunFolder
