@@ -29,12 +29,15 @@ from mein.errors import InputError, RunError, explaining_full_gpu
 from mein.evaluation.systems import CLOSED_GATES, EXPERT, MIXTURE, RANDOM_IMITATORS
 from mein.mixture.inference import choose_device
 from mein.mixture.lexicon import LEXICON, LEXICON_OF_TRAIN
-from mein.model.build import HUB, open_reader, words_of_language_model
-from mein.run.algorithm import identity_of, learned_expert, learned_imitators, prepared_run
-from mein.run.documents import read_labeled
+from mein.model.artefacts import HUB
+from mein.model.build import open_reader, words_of_language_model
+from mein.model.loading import Classifiers
+from mein.run.algorithm import learned_expert, learned_imitators
+from mein.run.documents import UnlabeledTexts, read_labeled
 from mein.run.evaluate import log_probs_of_all, read_correct
+from mein.run.parts import encode_parts
 from mein.run.pipeline import train_and_evaluate
-from mein.run.prepare import prepare
+from mein.run.prepare import identity_of, prepare, refuse_other_documents
 from mein.run.pretrain import language_model
 from mein.runtime.files import link_or_copy, sha256_of
 from mein.runtime.run_folder import RunFolder
@@ -105,7 +108,9 @@ def record(
     if not cells:
         return
     labeled = read_labeled(config, corpus)
-    on_dev = log_probs_of_all(folder, config, "dev", labeled.dev_texts)
+    device = choose_device(config.runtime.device)
+    classifiers = Classifiers(folder, config, device, knows_dev=False)
+    on_dev = log_probs_of_all(classifiers, "dev", labeled.dev_texts)
     correct = read_correct(folder.path)
     common = {
         "seconds": round(seconds_of(folder), 1),
@@ -201,7 +206,9 @@ def encoded_text(experiment: Experiment, cell: Cell, work: Path, corpus: Corpus)
         labeled = read_labeled(config, corpus)
         reader = open_reader(main, folder, labeled.labels.classes, choose_device(config.runtime.device))
         with folder.timed("encoding"):
-            counts = prepare(config, corpus, labeled, folder, experiment.reporter, reader)
+            refuse_other_documents(labeled, corpus, folder)
+            unlabeled = UnlabeledTexts(config, corpus.unlabeled, corpus.test_survey.known)
+            counts = encode_parts(config, labeled, unlabeled, folder, experiment.reporter, reader)
     if counts.get("unlabeled", 0) == 0:
         raise InputError(
             f"{corpus.names['unlabeled']} holds no document that imitators can learn from: "
@@ -345,7 +352,7 @@ def _teach(experiment: Experiment, config: Config, corpus: Corpus, text: RunFold
             return
         branch(text, main, config, corpus, "text")
         with main.held():
-            run = prepared_run(config, corpus, main, experiment.reporter, resume=True)
+            run = prepare(config, corpus, main, experiment.reporter, resume=True)
             learned_imitators(run, learned_expert(run))
 
 

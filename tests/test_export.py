@@ -9,7 +9,7 @@ import torch
 
 from mein.hub.library import transformers_quietly
 from mein.hub.masked import TEMPORARY
-from mein.model.loading import load_variant, read_config
+from mein.model.loading import Classifiers, read_config
 from mein.runtime.run_folder import RunFolder
 from mein.runtime.tensors import load_tensors
 from tests.support import hub_models, tiny
@@ -48,7 +48,7 @@ def test_transformers_says_what_the_expert_says(run: Path, exported: Path) -> No
         tokenizer = transformers.AutoTokenizer.from_pretrained(exported)
         found = network(**tokenizer(TEXTS, padding=True, return_tensors="pt")).logits
     folder = RunFolder(run)
-    model = load_variant(folder, read_config(folder), "expert", torch.device("cpu"))
+    model = Classifiers(folder, read_config(folder), torch.device("cpu")).load("expert")
     np.testing.assert_allclose(found.numpy(), model.expert_logits(model.encode(TEXTS)), atol=1e-5)
     names = [str(label) for label in model.labels.classes]
     assert network.config.id2label == dict(enumerate(names))
@@ -62,7 +62,7 @@ def test_a_text_that_is_too_long_for_the_network_is_cut_where_asked(run: Path, e
         (said,) = classify(text, truncation=True, max_length=SETTINGS["words__max_length"])
         assert classify(text, truncation=True)  # as much as the network can read
     folder = RunFolder(run)
-    model = load_variant(folder, read_config(folder), "expert", torch.device("cpu"))
+    model = Classifiers(folder, read_config(folder), torch.device("cpu")).load("expert")
     z = model.expert_logits(model.encode([text]))[0]
     p = np.exp(z - z.max()) / np.exp(z - z.max()).sum()
     assert said == {"label": str(model.labels.classes[p.argmax()]), "score": pytest.approx(p.max(), abs=1e-5)}

@@ -39,7 +39,7 @@ def train(run: Run) -> None:
     if run.is_taught:
         run.log("Stage 3: the mixture and its controls are tuned on the labels")
     for system in run.systems:  # line 3: Theta and Lambda, and the same with other evidence
-        run.artefact(system, partial(deepcopy, expert), partial(tune, run, system, expert, imitators))
+        tuned(run, system, expert, imitators)
 
 
 def learned_expert(run: Run) -> Expert:
@@ -54,6 +54,13 @@ def learned_imitators(run: Run, expert: Expert) -> Imitators:
     learn = partial(imitate, run, expert)
     imitators: Imitators = run.artefact("imitators", partial(new_imitators, run), learn)
     return imitators
+
+
+def tuned(run: Run, system: str, expert: Expert, imitators: Imitators) -> Expert:
+    """Theta of a system, from Theta' and the labels; its gates are in the artefact."""
+    learn = partial(tune, run, system, expert, imitators)
+    network: Expert = run.artefact(system, partial(deepcopy, expert), learn)
+    return network
 
 
 def new_expert(run: Run) -> Expert:

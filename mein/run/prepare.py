@@ -56,7 +56,7 @@ def prepare(
     with ranks.first_goes_ahead():
         is_new = folder.claim(identity_of(config, corpus, soft_labels), resume)
         try:
-            _refuse_other_documents(labeled, corpus, folder)
+            refuse_other_documents(labeled, corpus, folder)
             reader = open_reader(config, folder, labeled.labels.classes, device, soft_labels)
             counts = encode_parts(config, labeled, unlabeled, folder, reporter, reader, spread)
         except MeinError:
@@ -94,7 +94,7 @@ def _refuse_unknown_texts(soft_labels: SoftLabels, labeled: Split, corpus: Corpu
         soft_labels.refuse_unknown(corpus.test_survey.keys, corpus.names.get("test", "the test documents"))
 
 
-def _refuse_other_documents(labeled: Split, corpus: Corpus, folder: RunFolder) -> None:
+def refuse_other_documents(labeled: Split, corpus: Corpus, folder: RunFolder) -> None:
     """Write labels.json and test.json; where they are there, the documents must be those of their run."""
     content = {
         "classes": list(labeled.labels.classes),

@@ -134,7 +134,7 @@ class Run:
 
     @cached_property
     def lexicon(self) -> Lexicon:
-        """The lexicon of train, by which its gate is fitted on dev; that of both, which predicts, comes along."""
+        """The lexicon of train, by which its gate is fitted on dev; that of both predicts."""
         lexicon = self._lexicon(LEXICON_OF_TRAIN, ("train",))
         if not ranks.exists(self.folder / LEXICON):
             self._lexicon(LEXICON, ("train", "dev"))

@@ -21,6 +21,7 @@ from mein.model.model import Model
 from mein.predict.predict import Predictor
 from mein.text.words import tokenize
 from tests.support.reviews import LABELS, NEW, RAW, TEXTS, THREE_LABELS, THREE_TEXTS, tiny
+from tests.support.tiny import networks_of
 
 EXACT = 1e-6
 
@@ -151,12 +152,14 @@ def test_a_fragment_counts_by_how_far_it_leans(of_three: Model) -> None:
     Where alpha is not centered, that is; centering moves all fragments of an imitator alike.
     """
     centered, of_three = explain(of_three, NEW[1]), deepcopy(of_three)
-    of_three.imitators.offset.zero_()
+    networks_of(of_three).imitators.offset.zero_()
     found = explain(of_three, NEW[1])
     first, second = (of_three.labels.classes.index(name) for name in (found.label, found.alternative))
     pieces = torch.tensor(of_three.indexer.pieces.encode([" ".join(NEW[1].replace(".", " .").split())])[0])
-    gap = torch.zeros(of_three.imitators.gap, dtype=torch.int64)
-    probs = of_three.imitators(torch.cat([gap, pieces, gap])).double().exp()[:, len(gap) : -len(gap)]
+    gap = torch.zeros(networks_of(of_three).imitators.gap, dtype=torch.int64)
+    probs = (
+        networks_of(of_three).imitators(torch.cat([gap, pieces, gap])).double().exp()[:, len(gap) : -len(gap)]
+    )
     for i, window in enumerate((1, 2)):
         leans = [float(p[first] - p[second]) for p in probs[i]]
         expected = sorted(found.imitators[window] * lean / sum(leans) for lean in leans)
@@ -186,11 +189,11 @@ def test_a_fragment_shows_what_its_imitator_says_of_it(of_three: Model) -> None:
     text = "never dull well worth it"
     pieces = of_three.indexer.pieces.encode([text])[0]
     for fragment in explain(of_three, text).fragments:
-        i, c = of_three.imitators.windows.index(fragment.window), fragment.window
+        i, c = networks_of(of_three).imitators.windows.index(fragment.window), fragment.window
         if fragment.stop - fragment.start < 2 * c + 1:
             continue  # at an edge, where the middle is not the middle
         seen = torch.tensor(pieces[fragment.start : fragment.stop])
-        expected = of_three.imitators(seen)[i, c].exp().tolist()
+        expected = networks_of(of_three).imitators(seen)[i, c].exp().tolist()
         assert fragment.probabilities == pytest.approx(expected, abs=1e-5)
         assert sum(fragment.probabilities) == pytest.approx(1.0, abs=1e-5)
 
@@ -212,13 +215,13 @@ def test_a_piece_counts_for_what_is_lost_without_it(of_three: Model) -> None:
     found = explain(of_three, text)
     first, second = (of_three.labels.classes.index(name) for name in (found.label, found.alternative))
     pieces = of_three.indexer.pieces_of([text]).values.tolist()
-    gap, J = of_three.imitators.gap, len(pieces)
+    gap, J = networks_of(of_three).imitators.gap, len(pieces)
 
     def lead(row: list[int]) -> np.ndarray:
         """log mean_j p_ij of the label less that of the alternative (I,), weighed."""
         stream = torch.tensor([0] * gap + row + [0] * gap)
         with torch.no_grad():
-            p = of_three.imitators(stream).double().exp()[:, gap : gap + J].mean(1).log().numpy()
+            p = networks_of(of_three).imitators(stream).double().exp()[:, gap : gap + J].mean(1).log().numpy()
         led: np.ndarray = of_three.gates / of_three.temperature * (p[:, first] - p[:, second])
         return led
 

@@ -7,11 +7,12 @@ import pytest
 import torch
 
 from mein.evaluation.systems import EXPERT, MIXTURE
-from mein.explain.attribution import Components, load_components, piece_scores
+from mein.explain.attribution import piece_scores
 from mein.explain.highlights import FRAGMENTS, changed, influence, informative_fragments, write_highlights
 from mein.explain.page import excerpt
 from mein.mixture.inference import imitator_alpha
-from mein.model.loading import load_model, read_config
+from mein.model.loading import load_model
+from mein.model.model import Model
 from mein.runtime.run_folder import RunFolder
 from mein.text.ragged import ragged
 from tests.support import tiny
@@ -27,34 +28,40 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def components(run: Path) -> Components:
-    """The imitators of the run, made to differ: weights far from each other, outputs far from uniform."""
-    found = load_components(RunFolder(run), read_config(RunFolder(run)), 2)
+def model(run: Path) -> Model:
+    """The run's, its imitators made to differ: weights far from each other, outputs far from uniform."""
+    found = load_model(run, "cpu")
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
-        for weight in found.imitators.parameters():
+        for weight in tiny.networks_of(found).imitators.parameters():
             weight.copy_(torch.randn(weight.shape, generator=generator))
-    return Components(found.imitators, found.indexer, np.array([-3.0, 2.0]), 2)
+    found.gates, found.temperature = np.array([-3.0, 2.0]), 1.0
+    return found
 
 
-def test_a_fragment_has_the_p_of_its_pieces_alone_and_counts_by_hand(components: Components) -> None:
-    pieces = components.indexer.pieces_of(TEXTS)
-    tables = informative_fragments(components, pieces, np.array([0, 1]))
+def test_a_fragment_has_the_p_of_its_pieces_alone_and_counts_by_hand(model: Model) -> None:
+    pieces = model.indexer.pieces_of(TEXTS)
+    tables = informative_fragments(model, pieces, np.array([0, 1]))
     assert [(t["window"], t["label"]) for t in tables] == [(1, 0), (1, 1), (2, 0), (2, 1)]
     rows = pieces.to_lists()
     for table in tables:
-        c, i = table["window"], components.imitators.windows.index(table["window"])
+        c, i = table["window"], model.windows.index(table["window"])
         seen: dict[tuple[int, ...], list[int]] = {}
         for n, row in enumerate(rows):
             padded = [0] * c + row + [0] * c
             for j in range(len(row)):
                 seen.setdefault(tuple(padded[j : j + 2 * c + 1]), []).append(n)
-        spelled = {"".join(components.indexer.pieces.fragments(f)).strip(): f for f in seen}
+        spelled = {"".join(model.indexer.pieces.fragments(f)).strip(): f for f in seen}
         assert 0 < len(table["best"]) <= FRAGMENTS
         for one in table["best"]:
             fragment = spelled[one["text"]]
             with torch.no_grad():
-                p = components.imitators(torch.tensor(fragment))[i, c, table["label"]].exp().item()
+                p = (
+                    tiny.networks_of(model)
+                    .imitators(torch.tensor(fragment))[i, c, table["label"]]
+                    .exp()
+                    .item()
+                )
             assert one["probability"] == pytest.approx(p, abs=1e-4)
             assert (one["documents"], one["occurrences"]) == (len(set(seen[fragment])), len(seen[fragment]))
         assert [o["probability"] for o in table["best"]] == sorted(
@@ -62,26 +69,27 @@ def test_a_fragment_has_the_p_of_its_pieces_alone_and_counts_by_hand(components:
         )
 
 
-def test_a_piece_scores_what_blanking_it_takes_away(components: Components) -> None:
-    pieces = components.indexer.pieces_of([TEXTS[0]])
-    scores = piece_scores(components, pieces, 1, 0)
+def test_a_piece_scores_what_blanking_it_takes_away(model: Model) -> None:
+    pieces = model.indexer.pieces_of([TEXTS[0]])
+    scores = piece_scores(model, pieces, 1, 0)
     row = pieces.to_lists()[0]
 
     def log_odds(numbers: list[int]) -> float:
-        alpha = imitator_alpha(components.imitators, ragged([numbers]), 2)[:, 0].astype(np.float64)
-        return float(components.weights @ (alpha[:, 1] - alpha[:, 0]))
+        alpha = imitator_alpha(tiny.networks_of(model).imitators, ragged([numbers]), 2)[:, 0].astype(
+            np.float64
+        )
+        return float(model.weights @ (alpha[:, 1] - alpha[:, 0]))
 
     wanted = [log_odds(row) - log_odds([*row[:t], 0, *row[t + 1 :]]) for t in range(len(row))]
     np.testing.assert_allclose(scores, wanted, atol=1e-4)
     assert np.abs(scores).max() > 0.01
-    assert len(piece_scores(components, ragged([[]]), 1, 0)) == 0
+    assert len(piece_scores(model, ragged([[]]), 1, 0)) == 0
 
 
 def test_influence_splits_the_log_odds_of_the_mixture(run: Path) -> None:
-    model, folder = load_model(run, "cpu"), RunFolder(run)
-    components = load_components(folder, model.config, 2)
+    model = load_model(run, "cpu")
     documents, log_probs = model.encode(TEXTS), model.log_probs(TEXTS)
-    found = influence(components, documents.pieces, log_probs)
+    found = influence(model, documents.pieces, log_probs)
     first, second = np.argsort(-log_probs, axis=1)[:, :2].T
     n = np.arange(len(TEXTS))
     z = model.expert_logits(documents)
@@ -90,11 +98,11 @@ def test_influence_splits_the_log_odds_of_the_mixture(run: Path) -> None:
     )
 
 
-def test_changed_documents_are_sorted_by_kind_and_certainty(components: Components) -> None:
+def test_changed_documents_are_sorted_by_kind_and_certainty(model: Model) -> None:
     ids = np.array([0, 0, 1, 1])
     p = {EXPERT: [0.1, 0.9, 0.3, 0.2], MIXTURE: [0.6, 0.2, 0.9, 0.8]}  # of class 0
     systems = {name: np.log(np.stack([of, 1 - np.array(of)], axis=1)) for name, of in p.items()}
-    found = changed(components, TEXTS[:4], ids, systems)
+    found = changed(model, TEXTS[:4], ids, systems)
     assert [(d["row"], d["kind"]) for d in found] == [
         (0, "mended"),
         (2, "broken"),
@@ -112,15 +120,15 @@ def test_the_file_is_the_same_twice_and_empty_texts_do_no_harm(run: Path) -> Non
     ids = np.zeros(len(texts), np.int64)
     contents = []
     for _ in range(2):
-        write_highlights(folder, model.config, texts, ids, systems)
+        write_highlights(folder, model, texts, ids, systems)
         contents.append((run / "highlights.json").read_bytes())
     assert contents[0] == contents[1]
-    write_highlights(folder, model.config, ["", ""], ids[:2], {name: s[:2] for name, s in systems.items()})
+    write_highlights(folder, model, ["", ""], ids[:2], {name: s[:2] for name, s in systems.items()})
     assert folder.read_json("highlights.json")["fragments"] == []
 
 
-def test_without_a_mixture_nothing_is_written(tmp_path: Path) -> None:
-    write_highlights(RunFolder(tmp_path), tiny.config(), ["a"], np.array([0]), {EXPERT: np.zeros((1, 2))})
+def test_without_a_mixture_nothing_is_written(model: Model, tmp_path: Path) -> None:
+    write_highlights(RunFolder(tmp_path), model, ["a"], np.array([0]), {EXPERT: np.zeros((1, 2))})
     assert list(tmp_path.iterdir()) == []
 
 

@@ -100,7 +100,7 @@ def test_without_unlabeled_text_the_result_is_the_plain_expert(tmp_path: Path, u
     assert all(torch.equal(expert[name], mixture[name]) for name in expert)
     assert expert_facts == mixture_facts
     model = load_model(tmp_path / "run", "cpu")
-    assert (model.gates.tolist(), model.imitators.windows) == ([], ())
+    assert (model.gates.tolist(), model.windows) == ([], ())
 
 
 def test_two_unlabeled_documents_are_enough_to_run(tmp_path: Path) -> None:

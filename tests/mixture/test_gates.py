@@ -23,6 +23,7 @@ from mein.mixture.gates import (
     open_gates,
 )
 from mein.mixture.mixture import MixtureConfig
+from mein.model.loading import Classifiers
 from mein.run import state as workspace
 from mein.run.documents import read_labeled
 from mein.run.evaluate import log_probs_of_all
@@ -219,7 +220,9 @@ def test_the_mixture_is_not_worse_on_dev_than_its_expert_beyond_chance(
     corpus, folder = tiny.corpus(), RunFolder(tmp_path / "run")
     train_and_evaluate(config, corpus, folder.path, Quiet(), controls=())
     labeled = read_labeled(config, corpus)
-    systems = log_probs_of_all(folder, config, "dev", labeled.dev_texts)
+    systems = log_probs_of_all(
+        Classifiers(folder, config, torch.device("cpu"), knows_dev=False), "dev", labeled.dev_texts
+    )
     assert not is_worse(systems[MIXTURE], systems[EXPERT], labeled.dev_ids)
 
 

@@ -28,16 +28,16 @@ from mein.mixture.lexicon import (
     learn_lexicon,
     load_lexicon,
 )
-from mein.model.loading import load_model, load_variant, read_config
-from mein.predict.resume import fingerprint
+from mein.model.loading import Classifiers, load_model, read_config
 from mein.report.card import card
 from mein.report.charts import signed
 from mein.report.page import page
 from mein.report.record import read_finished
 from mein.report.sections import verdict
-from mein.run.algorithm import learned_imitators, prepared_run
+from mein.run.algorithm import learned_imitators
 from mein.run.evaluate import log_probs_of_all
 from mein.run.pipeline import train_and_evaluate
+from mein.run.prepare import prepare
 from mein.run.state import evidence, evidence_on
 from mein.runtime.progress import Quiet
 from mein.runtime.run_folder import RunFolder
@@ -198,7 +198,7 @@ def test_with_nothing_to_learn_it_says_the_same_of_all(rows: list[list[int]]) ->
 def test_it_is_kept_without_loss(tmp_path: Path) -> None:
     pieces, labels = documents(100)
     lexicon = learn_lexicon(pieces, labels, np.ones(100), 3, V)
-    save_tensors(tmp_path / LEXICON, lexicon.tensors(), {})
+    lexicon.save(tmp_path / LEXICON)
     back = load_lexicon(tmp_path / LEXICON)
     np.testing.assert_array_equal(back.log_probs(pieces), lexicon.log_probs(pieces))
 
@@ -228,7 +228,7 @@ def test_the_mixture_is_the_sum_of_its_voices(finished: Path) -> None:
 def test_it_speaks_in_the_controls_so_that_imitators_are_all_they_lack(finished: Path) -> None:
     folder = RunFolder(finished)
     names = ("expert", "closed", "random")
-    expert, closed, random = (load_variant(folder, read_config(folder), name, CPU) for name in names)
+    expert, closed, random = (Classifiers(folder, read_config(folder), CPU).load(name) for name in names)
     assert [len(model.gates) for model in (expert, closed, random)] == [0, 0, 2]
     assert [model.lexicon is not None for model in (expert, closed, random)] == [False, True, True]
     texts = tiny.TEXTS.test_texts
@@ -243,7 +243,7 @@ def predictions(path: Path, system: str) -> np.ndarray:
 
 def test_what_judges_dev_learned_from_train_and_what_predicts_from_both(finished: Path) -> None:
     folder = RunFolder(finished)
-    run = prepared_run(read_config(folder), tiny.corpus(), folder, Quiet(), resume=True)
+    run = prepare(read_config(folder), tiny.corpus(), folder, Quiet(), resume=True)
     train, dev = (run.store(part).pieces(0) for part in ("train", "dev"))
     ids, others = run.labeled.train_ids, run.labeled.dev_ids
     sizes = (run.classes, run.indexer.pieces.size)
@@ -256,7 +256,9 @@ def test_what_judges_dev_learned_from_train_and_what_predicts_from_both(finished
     model = load_model(finished, "cpu")
     assert model.lexicon is not None
     texts = run.labeled.dev_texts
-    on_dev = log_probs_of_all(folder, run.config, "dev", texts)[MIXTURE]
+    on_dev = log_probs_of_all(
+        Classifiers(folder, run.config, torch.device("cpu"), knows_dev=False), "dev", texts
+    )[MIXTURE]
     assert not np.allclose(on_dev, model.log_probs(texts))
     model.lexicon = of_train.with_gate(model.lexicon.gate)
     np.testing.assert_array_equal(on_dev, model.log_probs(texts))
@@ -264,8 +266,10 @@ def test_what_judges_dev_learned_from_train_and_what_predicts_from_both(finished
 
 def test_it_is_silent_where_it_knows_the_labels(finished: Path) -> None:
     folder = RunFolder(finished)
-    run = prepared_run(read_config(folder), tiny.corpus(), folder, Quiet(), resume=True)
-    imitators = learned_imitators(run, load_variant(folder, run.config, "expert", CPU).expert)
+    run = prepare(read_config(folder), tiny.corpus(), folder, Quiet(), resume=True)
+    imitators = learned_imitators(
+        run, tiny.networks_of(Classifiers(folder, run.config, CPU).load("expert")).expert
+    )
     assert not evidence(run, imitators, "mixture", "train")[-1].any()
     assert not evidence_on(run, imitators, "mixture", run.store("dev").pieces(0), "mixture step 1")[-1].any()
     assert evidence(run, imitators, "mixture", "dev")[-1].any()
@@ -284,10 +288,10 @@ def test_copies_say_the_same(finished: Path, tmp_path: Path) -> None:
     model.save(tmp_path / "copy")
     for copy in (load_model(tmp_path / "copy", "cpu"), pickle.loads(pickle.dumps(model))):  # noqa: S301
         np.testing.assert_array_equal(copy.log_probs(texts), model.log_probs(texts))
-        assert fingerprint(copy) == fingerprint(model)
+        assert copy.fingerprint == model.fingerprint
     assert model.lexicon is not None
     model.lexicon = model.lexicon.with_gate(model.lexicon.gate + 1.0)
-    assert fingerprint(model) != fingerprint(load_model(finished, "cpu"))
+    assert model.fingerprint != load_model(finished, "cpu").fingerprint
 
 
 def test_a_run_that_lost_it_says_so(finished: Path, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from mein.config import load_config, parse_overrides
 from mein.errors import ConfigError, InputError, RunError
 from mein.evaluation.systems import CLOSED_GATES, EXPERT, MIXTURE, RANDOM_IMITATORS
 from mein.mixture.lexicon import LEXICON, LEXICON_OF_TRAIN
-from mein.model.loading import load_model, load_variant, read_config
+from mein.model.loading import Classifiers, load_model, read_config
 from mein.runtime.progress import Quiet
 from mein.runtime.run_folder import RunFolder
 from mein.runtime.tensors import load_tensors
@@ -145,7 +145,7 @@ def test_the_lexicon_has_a_run_of_its_own_over_the_main_run_s_imitators(
 def test_the_lexicon_s_control_is_of_its_own_run(experiment: Experiment, lines: list[dict[str, Any]]) -> None:
     own = RunFolder(folder_of(experiment, "imn-lexicon-w1234-uall"))
     assert not (own / "random.safetensors").exists()
-    closed = load_variant(own, read_config(own), "closed", torch.device("cpu"))
+    closed = Classifiers(own, read_config(own), torch.device("cpu")).load("closed")
     assert closed.lexicon is not None
     predicted = closed.labels.decode(closed.log_probs(tiny.TEXTS.test_texts).argmax(axis=1))
     wrong = [a != b for a, b in zip(predicted, tiny.TEXTS.test_labels, strict=True)]

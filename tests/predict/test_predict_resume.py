@@ -19,7 +19,6 @@ from mein.errors import InputError, RunError
 from mein.model.loading import load_model
 from mein.model.model import Model
 from mein.predict.predict import Predictor, Wanted, predict_file
-from mein.predict.resume import fingerprint
 from mein.runtime.progress import Quiet
 from tests.support.reviews import LABELS, NEW, RAW, TEXTS, tiny
 
@@ -320,7 +319,7 @@ def test_a_format_that_is_unfit_leaves_the_parts_for_another(
 
 def test_models_that_differ_have_other_fingerprints(model: Model) -> None:
     twin = replace(model)
-    assert fingerprint(twin) == fingerprint(model)
+    assert twin.fingerprint == model.fingerprint
     others = [
         replace(model, temperature=model.temperature * 1.001),
         replace(model, imitator_temperature=7.0),
@@ -328,7 +327,7 @@ def test_models_that_differ_have_other_fingerprints(model: Model) -> None:
         replace(model, prior=model.prior[::-1].copy()),
         tiny(random_state=3).fit(TEXTS, LABELS, unlabeled=RAW).model_,
     ]
-    assert len({fingerprint(one) for one in [model, *others]}) == 1 + len(others)
+    assert len({one.fingerprint for one in [model, *others]}) == 1 + len(others)
 
 
 def test_the_manifest_is_for_people_too(model: Model, tmp_path: Path, labeled: list[int]) -> None:

@@ -14,7 +14,7 @@ from mein.evaluation.metrics import evaluate, fit_temperature
 from mein.evaluation.systems import CLOSED_GATES, EXPERT, IMITATORS_ONLY, MIXTURE, RANDOM_IMITATORS, TFIDF
 from mein.mixture.gates import fit_gates
 from mein.mixture.inference import choose_device
-from mein.model.loading import load_model, load_variant
+from mein.model.loading import Classifiers, load_model
 from mein.model.model import mixed_logits
 from mein.run.documents import read_labeled
 from mein.run.evaluate import read_correct, sentence
@@ -49,7 +49,7 @@ def test_the_predictions_are_those_of_the_saved_classifiers(judged: Judged) -> N
     mixture = load_model(path, "cpu")
     expected = {MIXTURE: mixture.log_probs(TEXTS), IMITATORS_ONLY: mixture.imitator_log_probs(TEXTS)}
     for name, system in (("expert", EXPERT), ("closed", CLOSED_GATES)):
-        expected[system] = load_variant(folder, config, name, choose_device("cpu")).log_probs(TEXTS)
+        expected[system] = Classifiers(folder, config, choose_device("cpu")).load(name).log_probs(TEXTS)
     for system, log_probs in expected.items():
         np.testing.assert_allclose(predictions(path, system), log_probs, rtol=1e-6, atol=1e-6)
 
@@ -102,12 +102,12 @@ def test_raw_text_that_the_expert_has_read_itself_is_no_credit(
 def test_the_temperature_is_the_one_that_fits_dev(judged: Judged, name: str) -> None:
     path, config = judged[0], tiny.config(dev_fraction=0.4)
     labeled = read_labeled(config, tiny.corpus())
-    model = load_variant(RunFolder(path), config, name, choose_device("cpu"))
+    model = Classifiers(RunFolder(path), config, choose_device("cpu")).load(name)
     documents = model.encode(labeled.dev_texts)
     logits = mixed_logits(model.expert_logits(documents), model.alpha(documents), model.gates)
     tau = 1.0
     if name == "mixture":  # whose gates were fitted with one, about which it is sought
-        expert = load_variant(RunFolder(path), config, "expert", choose_device("cpu"))
+        expert = Classifiers(RunFolder(path), config, choose_device("cpu")).load("expert")
         _, tau = fit_gates(expert.expert_logits(documents), model.alpha(documents), labeled.dev_ids)
     assert model.temperature == pytest.approx(fit_temperature(logits, labeled.dev_ids, tau), rel=1e-3)
     test = model.encode(TEXTS)

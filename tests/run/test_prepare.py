@@ -28,7 +28,7 @@ RAW = [f"raw text number{i} with sign{i % 7}" for i in range(60)]
 def prepared(path: Path, corpus: Corpus, **overrides: Any) -> tuple[RunFolder, dict[str, int]]:
     config, folder = tiny.config(**overrides), RunFolder(path)
     with folder.held():
-        counts = prepare(config, corpus, read_labeled(config, corpus), folder, Quiet())
+        counts = prepare(config, corpus, folder, Quiet(), resume=path.exists()).counts
     return folder, counts
 
 

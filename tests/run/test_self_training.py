@@ -17,7 +17,7 @@ from mein.errors import ConfigError, InputError
 from mein.evaluation.comparison import compare, headline
 from mein.evaluation.systems import CLOSED_GATES, EXPERT, MIXTURE, PREVIOUS_RUN, TFIDF
 from mein.mixture.mixture import supervised_loss
-from mein.model.loading import load_model, load_variant, read_config
+from mein.model.loading import Classifiers, load_model, read_config
 from mein.report.card import card
 from mein.report.page import page as shown
 from mein.report.record import read_finished
@@ -46,7 +46,7 @@ def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def says(teacher: Path, texts: list[str], name: str = "mixture") -> np.ndarray:
     """p(y | X) by a run that has never seen dev's labels."""
     folder = RunFolder(teacher)
-    model = load_variant(folder, read_config(folder), name, torch.device("cpu"), knows_dev=False)
+    model = Classifiers(folder, read_config(folder), torch.device("cpu"), knows_dev=False).load(name)
     said: np.ndarray = np.exp(model.log_probs(texts))
     return said
 

@@ -16,7 +16,7 @@ import torch
 from mein.errors import InputError, RunError
 from mein.mixture.inference import choose_device
 from mein.model.artefacts import load_indexer, seal
-from mein.model.loading import load_variant, read_config
+from mein.model.loading import Classifiers, FinishedRun, read_config
 from mein.run import steps
 from mein.runtime.progress import Quiet
 from mein.runtime.run_folder import RunFolder
@@ -68,10 +68,11 @@ def test_a_single_document_is_told_as_one(home: Path, tmp_path: Path) -> None:
 def test_every_document_is_labeled_once_by_the_expert_alone(home: Path) -> None:
     folder = RunFolder(home / "run")
     config = read_config(folder)
-    model = load_variant(folder, config, "expert", choose_device("cpu"))
+    model = Classifiers(folder, config, choose_device("cpu")).load("expert")
     words = model.indexer.encode(LEFT)[0]
     with torch.no_grad():
-        z = torch.cat([model.expert(torch.tensor([row]), torch.tensor([len(row)])) for row in words])
+        expert = tiny.networks_of(model).expert
+        z = torch.cat([expert(torch.tensor([row]), torch.tensor([len(row)])) for row in words])
     np.testing.assert_allclose(probabilities(home / "labeled"), torch.softmax(z, 1), atol=1e-6)
     first = pq.read_table(home / "labeled/shard-00000.expert.parquet")
     assert first.schema.names == ["negative", "positive"]
@@ -294,7 +295,7 @@ def test_bad_labels_are_named_by_file_and_row(
     store = copied(home, "encoded", tmp_path)
     path = write_teacher(store, 3, columns)
     with pytest.raises(InputError, match=rf"{path} {sentence}"):
-        steps.label(steps.FinishedRun.open(home / "run"), str(store), Quiet(), workers=1)
+        steps.label(FinishedRun.open(home / "run"), str(store), Quiet(), workers=1)
     assert not (store / "labels.json").exists()
     refuses(r".*shard-00003\.expert\.parquet .*", "label", store, "--by", home / "run")
 
@@ -314,7 +315,7 @@ def test_two_experts_do_not_label_one_store(
     store = copied(home, "labeled", tmp_path)
     (store / "labels.json").unlink()
     (store / "shard-00001.expert.parquet").unlink()
-    run = steps.FinishedRun.open(home / "run")
+    run = FinishedRun.open(home / "run")
     with monkeypatch.context() as patch:
         patch.setattr(steps, "author_of", lambda folder, config: "another")
         with pytest.raises(

@@ -16,14 +16,16 @@ from mein.errors import RunError
 from mein.mixture.gates import open_gates
 from mein.mixture.inference import expert_logits
 from mein.mixture.lexicon import LEXICON, LEXICON_OF_TRAIN, load_lexicon
-from mein.model.loading import load_variant, read_config
+from mein.model.artefacts import TEACHER
+from mein.model.loading import Classifiers, FinishedRun, read_config
 from mein.report.card import card
 from mein.report.record import read_finished
 from mein.run import algorithm as running
 from mein.run import steps, teacher
 from mein.run.documents import read_labeled
 from mein.run.pipeline import train_and_evaluate
-from mein.run.teacher import TEACHER, Teacher, load_teacher
+from mein.run.prepare import prepare
+from mein.run.teacher import Teacher, load_teacher
 from mein.runtime.files import sha256_of
 from mein.runtime.progress import Quiet
 from mein.runtime.run_folder import RunFolder
@@ -78,7 +80,7 @@ def test_a_tutor_mixes_expert_and_lexicon_by_hand() -> None:
 def test_imitators_learn_what_closed_gates_would_say_before_their_tuning(tutored: Path) -> None:
     """The gate is fitted on dev, by the lexicon of train, and all text has its word by it."""
     folder = RunFolder(tutored)
-    expert = load_variant(folder, read_config(folder), "expert", CPU).expert
+    expert = tiny.networks_of(Classifiers(folder, read_config(folder), CPU).load("expert")).expert
     lexicon, facts = load_lexicon(folder / LEXICON_OF_TRAIN), folder.read_json(TEACHER)
     dev = Store.open(folder / "encoded/dev")
     ids = read_labeled(tiny.config(**TUTORED), tiny.corpus()).dev_ids
@@ -101,7 +103,7 @@ def test_imitators_have_not_heard_of_the_labels_of_dev(
     for name, flips in {"true": False, "flipped": True}.items():
         folder = RunFolder(tmp_path / name)
         with folder.held():
-            run = running.prepared_run(tiny.config(**TUTORED), tiny.corpus(), folder, Quiet())
+            run = prepare(tiny.config(**TUTORED), tiny.corpus(), folder, Quiet())
             expert = running.learned_expert(run)
             if flips:
                 run.labeled.dev_ids[:] = 1 - run.labeled.dev_ids
@@ -126,7 +128,7 @@ def test_without_a_lexicon_that_speaks_or_teaches_it_is_the_expert(
     tiny.run(tmp_path / "run", **TUTORED | settings)
     folder = RunFolder(tmp_path / "run")
     assert not (folder / TEACHER).exists()
-    expert = load_variant(folder, read_config(folder), "expert", CPU).expert
+    expert = tiny.networks_of(Classifiers(folder, read_config(folder), CPU).load("expert")).expert
     z = expert_logits(expert, Store.open(folder / "encoded/unlabeled").words())
     np.testing.assert_allclose(said(folder / "encoded/unlabeled"), softmax(z, axis=1), atol=1e-6)
 
@@ -192,7 +194,7 @@ def test_a_run_on_a_store_goes_by_the_tutor_of_the_run_that_it_is_like(tutored: 
 def test_a_tutor_that_is_lost_is_named(tutored: Path, tmp_path: Path) -> None:
     shutil.copytree(tutored, tmp_path / "run")
     (tmp_path / "run" / TEACHER).unlink()
-    run = steps.FinishedRun.open(tmp_path / "run")
+    run = FinishedRun.open(tmp_path / "run")
     store = tmp_path / "store"
     shutil.copytree(tutored / "encoded/unlabeled", store)
     for file in [*store.glob("*.expert.parquet"), store / "labels.json"]:
@@ -244,7 +246,7 @@ def test_documents_of_dev_count_as_they_weigh(tmp_path: Path) -> None:
     weights = np.random.default_rng(0).choice([0.01, 1.0], size=80).astype(np.float32)
     corpus, folder = tiny.corpus(sample_weight=weights), RunFolder(tmp_path / "run")
     with folder.held():
-        run = running.prepared_run(tiny.config(**TUTORED), corpus, folder, Quiet())
+        run = prepare(tiny.config(**TUTORED), corpus, folder, Quiet())
         expert = running.learned_expert(run)
         teacher.learned_teacher(run, expert)
     assert len(np.unique(run.labeled.dev_weights)) == 2

@@ -11,7 +11,8 @@ from mein.data.corpus import Corpus, source_of_lists
 from mein.evaluation.comparison import compare, headline
 from mein.evaluation.systems import CLOSED_GATES, EXPERT, MIXTURE, TFIDF
 from mein.explain.highlights import write_highlights
-from mein.model.loading import read_config
+from mein.model.artefacts import seal
+from mein.model.loading import load_model
 from mein.run.evaluate import as_plain
 from mein.runtime.run_folder import RunFolder
 from tests.support import tiny
@@ -44,7 +45,8 @@ def judge_as(path: Path, ids: np.ndarray, systems: dict[str, np.ndarray], texts:
         for name, p in systems.items()
     }
     pq.write_table(pa.table(columns), path / "predictions.parquet")
-    write_highlights(folder, read_config(folder), texts, ids, systems)
+    write_highlights(folder, load_model(path, "cpu"), texts, ids, systems)
+    seal(folder)
 
 
 def verdict_like(ids: np.ndarray, classes: int, wrong: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

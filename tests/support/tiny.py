@@ -9,6 +9,8 @@ from mein.config import Config, load_config
 from mein.data.corpus import Corpus, source_of_lists
 from mein.data.demo import DemoCorpus, demo_corpus
 from mein.evaluation.comparison import Row
+from mein.mixture.inference import TorchNetworks
+from mein.model.model import Model
 from mein.run.pipeline import train_and_evaluate
 from mein.runtime.progress import Quiet
 
@@ -60,6 +62,12 @@ def run(path: Path, documents: Corpus | None = None, *, resume: bool = False, **
     """Train and judge in `path`."""
     data = corpus() if documents is None else documents
     return train_and_evaluate(config(**overrides), data, path, Quiet(), resume=resume)
+
+
+def networks_of(model: Model) -> TorchNetworks:
+    """The networks of a model, as torch has them."""
+    assert isinstance(model.networks, TorchNetworks)
+    return model.networks
 
 
 def artefacts(path: Path) -> dict[str, bytes]:

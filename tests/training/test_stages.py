@@ -11,14 +11,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mein.evaluation.systems import CONTROLS
 from mein.experts.config import ExpertConfig
 from mein.experts.lstm import LSTMExpert
 from mein.mixture.gates import GATES
 from mein.mixture.inference import imitator_alpha
-from mein.model.artefacts import load_indexer
-from mein.run.algorithm import learned_expert, learned_imitators, tune_mixture_and_controls
-from mein.run.documents import read_labeled
+from mein.run.algorithm import learned_expert, learned_imitators, tuned
 from mein.run.prepare import prepare
 from mein.run.state import Run
 from mein.runtime.progress import Quiet
@@ -47,10 +44,7 @@ def begin(path: Path, **overrides: Any) -> Run:
     """A run whose documents are encoded, before its first stage."""
     config, corpus, folder = tiny.config(**overrides), tiny.corpus(), RunFolder(path)
     with folder.held():
-        labeled = read_labeled(config, corpus)
-        counts = prepare(config, corpus, labeled, folder, Quiet())
-    indexer = load_indexer(config, folder)
-    return Run(config, corpus, labeled, counts, indexer, Runtime(folder, Quiet(), 1e9), CPU)
+        return prepare(config, corpus, folder, Quiet())
 
 
 def weights(network: nn.Module) -> dict[str, Tensor]:
@@ -103,7 +97,8 @@ def test_stage_3_leaves_the_imitators_and_theta_prime_alone(tmp_path: Path) -> N
     files = {
         name: (run.folder / name).read_bytes() for name in ("expert.safetensors", "imitators.safetensors")
     }
-    tune_mixture_and_controls(run, imitators, controls=CONTROLS)
+    for system in run.systems:
+        tuned(run, system, expert, imitators)
     assert moved(phi, weights(imitators)) == set()
     assert moved(theta, weights(expert)) == set()
     assert {name: (run.folder / name).read_bytes() for name in files} == files
@@ -133,7 +128,9 @@ def test_only_words_of_training_documents_reach_the_expert_s_optimizer(tmp_path:
     untrained = begin(tmp_path / "untrained", expert_training__epochs=0, expert__dropout=0.0)
     before = learned_expert(untrained).state_dict()["embedding.weight"]
     expert = learned_expert(run)
-    tune_mixture_and_controls(run, learned_imitators(run, expert), controls=CONTROLS)
+    imitators = learned_imitators(run, expert)
+    for system in run.systems:
+        tuned(run, system, expert, imitators)
     read = set(np.unique(run.store("train").words(0).values).tolist())
     others = set(np.unique(run.store("unlabeled").words(0).values).tolist()) - read
     assert len(others) > 10  # words that only unlabeled documents have
