@@ -36,6 +36,7 @@ NAMES = {
     "--teacher": "--soft-labels",
     "--student-of": "--from-run",
     "expert.kind=teacher": "expert.kind=given",
+    "expert.student_epochs": "expert.self_training_epochs",
 }
 
 SMALL = "--preset small"

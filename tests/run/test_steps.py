@@ -23,6 +23,7 @@ from mein.runtime.run_folder import RunFolder
 from mein.store import writing as workers
 from mein.store.manifest import EXPERT_COLUMN
 from mein.store.store import Store
+from tests.support import tiny
 from tests.support.shell import ROOT, mein, refuses, write_csv
 from tests.support.stepping import LEFT, SHARD, content, make_stores, pieces_of, probabilities
 
