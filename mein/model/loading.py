@@ -54,7 +54,7 @@ class FinishedRun:
 def load_model(path: Path, device: str = "auto", soft_labels: SoftLabels | None = None) -> Model:
     """The classifier that a finished run left in its folder; give a function that taught it again."""
     run = FinishedRun.open(path)
-    return Classifiers(run.folder, run.config, choose_device(device), soft_labels).load(MIXTURE)
+    return Classifiers(run.folder, run.config, choose_device(device), soft_labels).mixture
 
 
 def read_config(folder: RunFolder) -> Config:
@@ -130,6 +130,11 @@ class Classifiers:
             hub=self.folder / HUB if (self.folder / HUB).exists() else None,
             lexicon=lexicon,
         )
+
+    @cached_property
+    def mixture(self) -> Model:
+        """The classifier that the run is for."""
+        return self.load(MIXTURE)
 
     def _new_expert(self) -> Expert:
         """An expert to be filled; what lies on the disk for that is read once."""

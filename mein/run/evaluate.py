@@ -59,7 +59,7 @@ def evaluate(run: Run, *, has_baseline: bool = True) -> list[Row]:
     rows = compare(ids, systems, seed=config.seed)
     _write_predictions(folder / "predictions.parquet", ids, systems)
     if run.is_taught:
-        write_highlights(folder, classifiers.load(MIXTURE), texts, ids, systems)
+        write_highlights(folder, classifiers.mixture, texts, ids, systems)
     folder.rewind("verdict", 0)
     for row in rows:
         folder.record("verdict", part=part, **as_plain(row))
@@ -84,7 +84,7 @@ def log_probs_of_all(
     classifiers: Classifiers, part: str, texts: Sequence[str], reporter: Reporter = QUIET
 ) -> dict[str, np.ndarray]:
     """log p(y | X) (n, Y) of every network of a run, in the order of its table, on a part's texts."""
-    mixture = classifiers.load(MIXTURE)
+    mixture = classifiers.mixture
     documents = _encoded(mixture, part, texts, reporter)
     alpha = mixture.alpha(documents)
     found = dict[str, np.ndarray]()
