@@ -170,7 +170,7 @@ class ElmoFeatures(nn.Module):
         self.gamma = nn.Parameter(torch.ones(()))
         self.size = 2 * model.embedding.weight.shape[1]
 
-    def take_over(self, model: LanguageModel) -> None:
+    def start_from(self, model: LanguageModel) -> None:
         """Copy a language model's embeddings and readers."""
         self.embedding.load_state_dict(model.embedding.state_dict())
         self.forward_reader.load_state_dict(model.reader(0).state_dict())

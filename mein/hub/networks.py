@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from mein.errors import ConfigError, RunError
+from mein.experts.base import Blueprint
 from mein.experts.transformer import TransformerExpert
 from mein.hub.library import LOADING_PROBLEMS, LOCAL, reason, transformers_quietly
 
@@ -169,6 +170,12 @@ def load_transformer(
     expert = as_expert(network, str(folder))
     freeze(network, frozen_layers, facts.model)
     return expert
+
+
+def build_transformer(blueprint: Blueprint) -> TransformerExpert:
+    """One of the kind transformer."""
+    frozen_layers = blueprint.settings.frozen_layers
+    return load_transformer(blueprint.hub, blueprint.classes, blueprint.seed, frozen_layers)
 
 
 def load_encoder(folder: Path) -> nn.Module:

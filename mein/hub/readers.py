@@ -42,7 +42,7 @@ class HubTokenizer:
     Pickling keeps the folder's name and not the vocabulary.
     """
 
-    is_slow = False
+    is_slow, size = False, None
 
     def __init__(
         self, folder: Path, max_length: int | None = None, threads: int = 1, reads_on: bool = False

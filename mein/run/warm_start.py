@@ -17,9 +17,8 @@ import torch
 from mein.config import Config
 from mein.data.corpus import Corpus
 from mein.errors import ConfigError, InputError, RunError
-from mein.experts.average import AverageExpert
 from mein.experts.base import Expert
-from mein.experts.lstm import LSTMExpert
+from mein.experts.language_model import LanguageModel
 from mein.model.artefacts import SEALED, verify
 from mein.model.loading import load_variant, read_config
 from mein.model.model import Model
@@ -41,15 +40,15 @@ VECTORS = "vectors"
 
 
 def prepare_start(run: Run, expert: Expert) -> None:
-    """Give the expert what it knows before it has seen a label."""
-    if isinstance(expert, AverageExpert):
-        _start_from_vectors(run, expert)
-    elif run.config.expert.has_language_model:
-        assert isinstance(expert, LSTMExpert)
-        _start_from_language_model(run, expert)
+    """Give the expert what its kind starts from, learned from text without labels."""
+    match run.config.expert.traits.starts_from:
+        case "vectors":
+            expert.start_from(_vectors(run))
+        case "language model":
+            expert.start_from(_language_model(run))
 
 
-def _start_from_language_model(run: Run, expert: LSTMExpert) -> None:
+def _language_model(run: Run) -> LanguageModel:
     if run.is_taught:
         texts: list[Text] = [run.store(part) for part in ("train", "unlabeled")]
         held_out: Text = run.store("held_out")
@@ -57,11 +56,10 @@ def _start_from_language_model(run: Run, expert: LSTMExpert) -> None:
         learned_from, held_out = held_apart(run.store("train").words(), run.config.seed)
         texts = [learned_from]
     with run.folder.timed("language_model"):
-        words = run.indexer.words
-        expert.take_over(language_model(run.config, words, texts, held_out, run.runtime, run.device))
+        return language_model(run.config, run.indexer.words, texts, held_out, run.runtime, run.device)
 
 
-def _start_from_vectors(run: Run, expert: AverageExpert) -> None:
+def _vectors(run: Run) -> torch.Tensor:
     path = run.folder / f"{VECTORS}.safetensors"
     if not ranks.exists(path) and ranks.is_first():
         run.runtime.reporter.log("Word vectors are made of the text")
@@ -72,7 +70,7 @@ def _start_from_vectors(run: Run, expert: AverageExpert) -> None:
             vectors = word_vectors(texts, run.indexer.words.size, dim, seed)
         save_tensors(path, {VECTORS: torch.from_numpy(vectors)}, {})
     ranks.barrier()  # the first may still be at it
-    expert.start_from(load_tensors(path)[0][VECTORS])
+    return load_tensors(path)[0][VECTORS]
 
 
 def shards_at_random(stores: Sequence[Store], seed: int) -> Iterator[Ragged]:
@@ -100,10 +98,10 @@ def refuse_other_previous_run(config: Config, corpus: Corpus, labeled: Split) ->
             f"{folder.path} holds no finished run: give --from-run the folder of one, or restore it."
         )
     verify(folder, "done", SEALED)
-    if read_config(folder).expert.kind == "given":
+    if not read_config(folder).expert.traits.learns:
         raise ConfigError(
-            f"The expert of the run in {folder.path} is somebody else's word, which cannot be asked about "
-            "new text: give the same --soft-labels to the student instead, without --from-run."
+            f"The run in {folder.path} was trained with given probabilities, which do not cover new text: "
+            "use the same --soft-labels instead of --from-run."
         )
     known, classes = folder.read_json("labels.json"), list(labeled.labels.classes)
     if known.get("classes") != classes:
