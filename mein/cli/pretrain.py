@@ -8,7 +8,7 @@ from mein.cli.run_train import Settings, show_columns, show_vocabularies
 from mein.config import Config, load_config, merged
 from mein.data.readers import read_documents
 from mein.errors import ConfigError
-from mein.experts.config import ENCODERS
+from mein.experts.kinds import KINDS
 from mein.mixture.inference import choose_device
 from mein.run.pretrain import adapt, pretrain
 from mein.run.steps import texts_of
@@ -27,7 +27,7 @@ def run_pretraining(paths: Sequence[str], out: Path, settings: Settings, resume:
         show_columns(path, config.columns, console)
     texts = texts_of(paths, config.columns)
     name, terminal = ", ".join(paths), Terminal(console)
-    if config.expert.has_encoder:
+    if config.expert.traits.has_encoder:
         found = adapt(config, texts, name, out, terminal, resume=resume)
         what, use = "transformer", f"--preset {config.expert.kind} --set expert.model={out}"
     else:
@@ -41,11 +41,12 @@ def _config_of(settings: Settings) -> Config:
     """The settings; an expert that cannot learn from raw text is lm-lstm, unless --set names another."""
     preset, file, overrides = settings
     expert = merged(preset, file, overrides).get("expert")
-    if not isinstance(expert, dict) or expert.get("kind") not in ENCODERS:
+    kind = KINDS.get(str(expert.get("kind"))) if isinstance(expert, dict) else None
+    if kind is None or not kind.has_encoder:
         overrides = {"expert.kind": "lm-lstm", **overrides}
     config = load_config(preset, file, overrides)
-    is_started = config.expert.language_model is not None
-    if not config.expert.has_encoder and (not config.expert.has_language_model or is_started):
+    traits, is_started = config.expert.traits, config.expert.language_model is not None
+    if not traits.has_encoder and (not traits.has_language_model or is_started):
         raise ConfigError(
             f"expert.kind is {config.expert.kind!r}: to train a language model set it to lm-lstm or "
             "elmo-lstm, and leave expert.language_model out."

@@ -150,8 +150,8 @@ def train_and_show(config: Config, corpus: Corpus, out: Path, resume: bool, cons
     console.print(render(rows, title=title))
     log(console, _weights_line(read_finished(out)))
     log(console, sentence(rows, config), "bold")
-    hint = "" if config.expert.kind == "given" else f', or try `mein explain {out} "..."`'
-    log(console, f"Look at {out / 'report.html'}{hint}.")  # a teacher has no word on new text
+    hint = f', or try `mein explain {out} "..."`' if config.expert.traits.learns else ""
+    log(console, f"Look at {out / 'report.html'}{hint}.")
     return rows
 
 

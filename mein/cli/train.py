@@ -56,7 +56,7 @@ def train(
     """
     from mein.cli.run_train import run_training
     from mein.config import parse_overrides
-    from mein.model.build import settings_of_language_model
+    from mein.model.pretrained import settings_of_language_model
 
     taught_by = from_run and str(from_run.resolve())
     named = {"columns.text": text_column, "columns.label": label_column, "expert.from_run": taught_by}

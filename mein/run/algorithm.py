@@ -15,15 +15,9 @@ from mein.mixture.gates import is_worse, open_gates
 from mein.mixture.inference import choose_device
 from mein.mixture.mixture import Gates
 from mein.model.artefacts import load_indexer, restore
-from mein.model.build import (
-    build_expert,
-    build_imitators,
-    digest_of_language_model,
-    open_reader,
-    open_soft_labels,
-    words_of_language_model,
-)
+from mein.model.build import build_expert, build_imitators, open_reader, open_soft_labels
 from mein.model.model import mixed_logits
+from mein.model.pretrained import digest_of_language_model, words_of_language_model
 from mein.run.prepare import prepare, read_labeled, refuse_unknown_texts
 from mein.run.state import (
     UNLABELED_PARTS,
@@ -87,7 +81,7 @@ def prepared_run(
 ) -> Run:
     """A run before its first line: vocabularies and encoded text; spread: who encodes it, if not we."""
     labeled = read_labeled(config, corpus)
-    if config.expert.kind == "given":
+    if config.expert.traits.reads == "probabilities":
         soft_labels = open_soft_labels(config, labeled.labels.classes, soft_labels)
         refuse_unknown_texts(soft_labels, labeled, corpus)
     words_of_language_model(config)  # refuses one that does not fit, before the folder is taken
@@ -127,7 +121,7 @@ def learned_expert(run: Run) -> Expert:
     if not ranks.exists(path):
         train_part, dev_part = training_part(run, labeled_part(run, "train")), labeled_part(run, "dev")
         prepare_start(run, expert)
-        if run.config.expert.kind != "given":  # who has learned already
+        if run.config.expert.traits.learns:
             run.runtime.reporter.log("Stage 1: the expert learns from the labels (*: the best epoch so far)")
             objective = objective_of(run, expert, None, "expert")
             settings = (stage_1(run.config), objective, run.runtime, run.config.seed)

@@ -23,7 +23,7 @@ from mein.data.soft_labels import SoftLabels, SoftLabelTable
 from mein.data.splits import KnownTexts, empty_texts, split_dev
 from mein.errors import InputError, RunError
 from mein.model.artefacts import load_indexer, save_indexer
-from mein.model.build import words_of_language_model
+from mein.model.pretrained import words_of_language_model
 from mein.runtime.processes import cores
 from mein.runtime.progress import Reporter, Task
 from mein.runtime.run_folder import RunFolder

@@ -24,7 +24,8 @@ from mein.hub import HubTokenizer, fetch_masked, load_masked, save_encoder
 from mein.hub.fetch import CONFIG, WEIGHTS
 from mein.mixture.inference import choose_device
 from mein.model.artefacts import load_indexer, restore, seal
-from mein.model.build import ADAPTED, HUB, build_language_model, words_of_language_model
+from mein.model.build import HUB, build_language_model
+from mein.model.pretrained import ADAPTED, words_of_language_model
 from mein.run.prepare import prepare_raw
 from mein.runtime import ranks
 from mein.runtime.progress import Quiet, Reporter

@@ -221,4 +221,4 @@ def _teacher(folder: RunFolder, config: Config, expert: Expert) -> Teacher:
 def teaches_with_lexicon(config: Config) -> bool:
     """Whether a lexicon teaches beside the expert."""
     is_wanted = config.imitator_training.learns_lexicon and config.mixture.uses_lexicon
-    return is_wanted and config.expert.kind != "given"
+    return is_wanted and config.expert.traits.learns

@@ -408,5 +408,5 @@ def test_too_little_text_is_refused(tmp_path: Path, bert: Path) -> None:
 
 
 def test_a_transformer_is_no_language_model_for_lstms(adapted: Path, text: Path, tmp_path: Path) -> None:
-    sentence = rf"{adapted} holds a transformer that read raw text: give it by --set expert\.model\."
+    sentence = rf"{adapted} holds a transformer pre-trained on raw text: give it by --set expert\.model\."
     refuses(sentence, "train", "--labeled", text, "--lm", adapted, "--out", tmp_path / "run", *TINY)

@@ -315,7 +315,7 @@ def test_the_shell_judges_one_beside_its_teacher_while_there_is_one(files: Path,
         (
             ["--from-run", "first", "--set", "expert.kind=given"],
             "labeled.csv",
-            r"A teacher has learned already and is nobody's student: leave expert\.from_run out\.",
+            r"A teacher learns from no other run: leave expert\.from_run out\.",
         ),
     ],
 )
@@ -342,7 +342,7 @@ def test_somebody_elses_word_has_no_students(tmp_path: Path) -> None:
     train_and_judge(
         tiny.config(expert__kind="given"), tiny.corpus(), tmp_path / "said", Quiet(), soft_labels=says
     )
-    with pytest.raises(ConfigError, match=r"The expert of the run in .*said is somebody else's word"):
+    with pytest.raises(ConfigError, match=r"The run in .*said was trained with given probabilities, which"):
         tiny.run(tmp_path / "run", expert__from_run=str(tmp_path / "said"))
 
 
