@@ -31,7 +31,7 @@ class Blueprint:
 
 
 class Expert(nn.Module):
-    """z = classify(embed(words)): every expert is cut in two where adversarial training pushes.
+    """z = classify(embed(words)): every expert is split in two where adversarial training perturbs it.
 
     `words` is what its kind reads of each document, padded with zeros at the end: ids of words or tokens
     (B, T), or a row of features or probabilities (B, F).

@@ -29,20 +29,21 @@ class ExpertConfig(Settings):
     """plain; adv: adversarial; vat: virtual adversarial, uses unlabeled text; ivat: the same towards
     nearby words."""
     model: str | None = None
-    """The transformer or encoder: a folder or a name on the hub. The teacher: files with its words on
-    every document, in a column `probabilities` beside the text."""
+    """The transformer or encoder: a folder or a name on the hub. The teacher: files with its probabilities
+    for every document, in a column `probabilities` beside the text."""
     layers: int | None = Field(default=None, ge=1)
-    """Of the transformer or encoder: its first so many layers alone; none: all. Decoders often know more
-    of a text half-way up than at the top, where the next token is chosen."""
+    """Number of layers of the transformer or encoder to use, from the first; none: all. Decoders often encode
+    more of a text half-way up than at the top, where the next token is predicted."""
     frozen_layers: int | None = Field(default=None, ge=1)
-    """Of a transformer that is fine-tuned: its embeddings and first so many layers stay as they are."""
+    """Number of layers of a transformer that fine-tuning leaves unchanged, from the first, embeddings
+    included."""
     language_model: str | None = None
     """Folder of a language model made by `mein pretrain` or by another run; none trains one first."""
     from_run: str | None = None
-    """Folder of a finished run with the same labels: in stage 1 the expert also learns what that run says of
-    unlabeled text."""
+    """Folder of a finished run with the same labels: in stage 1 the expert also learns that run's predictions
+    for unlabeled text."""
     self_training_documents: int = Field(default=100_000, ge=1)
-    """Of so many unlabeled documents at most, drawn at random."""
+    """Largest number of unlabeled documents for it, drawn at random."""
     self_training_epochs: int = Field(default=5, ge=0)
     """Passes over the labels and these documents, instead of expert_training.epochs."""
     embedding_dim: int = Field(default=256, ge=1)
@@ -54,11 +55,11 @@ class ExpertConfig(Settings):
     dropout: float = Field(default=0.5, ge=0.0, lt=1.0)
     """Share of embedding elements set to zero in training."""
     drops_out_by_document: bool = False
-    """Whether all words of a document lose the same elements, as in Miyato's code; else each its own."""
+    """Whether all words of a document lose the same elements, as in Miyato's code."""
     mlp_dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
     """Share of the last hidden layer set to zero in training; the paper names none, Sato took 0.5."""
     normalizes_embeddings: bool | None = None
-    """Whether embeddings are brought to mean 0 and variance 1 over running text; none: where they are
+    """Whether embeddings are normalized to mean 0 and variance 1 over running text; none: where they are
     perturbed or come from a language model."""
 
     @property

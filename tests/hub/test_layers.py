@@ -189,7 +189,7 @@ def test_what_frozen_layers_share_with_others_is_frozen_too(
             "Bert",
             {**SIZES, "embedding_size": 16},
             {"frozen_layers": 1},
-            r"^The layers of '.*' cannot be told ",
+            r"^The layers of '.*' cannot be disti",
         ),
         (
             "GPTNeo",
