@@ -124,7 +124,7 @@ def make_config(settings: Mapping[str, Any]) -> Config:
     contradiction = config.expert.contradiction()
     if contradiction is not None:
         raise ConfigError(contradiction)
-    if config.expert.kind == "transformer":
+    if config.expert.traits.tunes_encoder:
         refuse_large_rate(config, "expert_training")
     return config
 

@@ -156,10 +156,9 @@ def _http_errors(of_hub: type[Exception]) -> tuple[type[Exception], ...]:
 def export_transformer(path: Path, out: Path) -> None:
     """Leave the expert of a finished run in an empty folder: network, head, names of classes, tokenizer."""
     run = FinishedRun.open(path)
-    kind = run.config.expert.kind
-    if kind != "transformer":
+    if not run.config.expert.traits.is_exported:
         raise ConfigError(
-            f"The expert of {path} is {kind!r}, which Hugging Face does not know: "
+            f"The expert of {path} is {run.config.expert.kind!r}, which is no Hugging Face model: "
             "export a run of --preset transformer."
         )
     if out.exists() and (not out.is_dir() or {path.name for path in out.iterdir()} - {TEMPORARY}):

@@ -30,8 +30,9 @@ from mein.evaluation.systems import CLOSED_GATES, EXPERT, MIXTURE, RANDOM_IMITAT
 from mein.mixture.inference import choose_device
 from mein.mixture.lexicon import LEXICON, LEXICON_OF_TRAIN
 from mein.model.artefacts import HUB
-from mein.model.build import open_reader, words_of_language_model
+from mein.model.build import open_reader
 from mein.model.loading import Classifiers
+from mein.model.pretrained import words_of_language_model
 from mein.run.algorithm import learned_expert, learned_imitators
 from mein.run.documents import UnlabeledTexts, read_labeled
 from mein.run.evaluate import log_probs_of_all, read_correct
@@ -194,11 +195,11 @@ def under_work() -> Iterator[None]:
 def encoded_text(experiment: Experiment, cell: Cell, work: Path, corpus: Corpus) -> RunFolder:
     """The encoded text that all runs on a data set share; one whose expert has its own words has its own."""
     main = experiment.config(cell.dataset, cell.expert, cell.seed)
-    name = "text" if main.expert.reads_words else f"text-{PREVIOUS_RUNS.get(cell.expert, cell.expert)}"
+    name = "text" if main.expert.traits.reads_words else f"text-{PREVIOUS_RUNS.get(cell.expert, cell.expert)}"
     # The transformer lies beside its text, in the folder hub, with the layers that are read.
     cut = "" if main.expert.layers is None else f"-of-{main.expert.layers}-layers"
     folder = RunFolder(work / (name + cut))
-    own = {} if main.expert.reads_words else {"expert.model": main.expert.model}
+    own = {} if main.expert.traits.reads_words else {"expert.model": main.expert.model}
     config = experiment.shared_config(cell.dataset, OF_TEXT, seed=0, **own)
     with folder.held(waits=True):
         folder.claim(identity_of(config, corpus), resume=(folder / "config.json").exists())
@@ -263,7 +264,7 @@ def expert_config(
     """The settings of an expert, whose language model is trained first if it is not there yet."""
     named = {} if teacher is None else {"expert.from_run": str(teacher.path)}
     config = experiment.config(cell.dataset, cell.expert, cell.seed, **named)
-    if not config.expert.has_language_model:
+    if not config.expert.traits.has_language_model:
         return config
     folder = RunFolder(work / f"language-model-{config.expert.kind}-{config.expert.embedding_dim}")
     sizes = {f"expert.{name}": getattr(config.expert, name) for name in SIZES}

@@ -51,7 +51,7 @@ def digest_of(config: Config) -> str:
     a language model where there is none.
     """
     exclude: Any = {"runtime": True, "seed": True, "expert": {"language_model", "from_run"}}
-    if not config.expert.has_language_model:
+    if not config.expert.traits.has_language_model:
         exclude["pretraining"] = True
     told = config.model_dump(mode="json", exclude=exclude, exclude_defaults=True)
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode("utf-8")).hexdigest()[:12]

@@ -96,6 +96,6 @@ def test_nothing_is_written_over(run: Path, tmp_path: Path) -> None:
 def test_other_experts_are_refused(tmp_path: Path) -> None:
     tiny.run(tmp_path / "lstm")
     run, out = tmp_path / "lstm", tmp_path / "x"
-    sentence = f"The expert of {run} is 'lstm', which Hugging Face does not know: export a run of --preset .*"
+    sentence = f"The expert of {run} is 'lstm', which is no Hugging Face model: export a run of --preset .*"
     refuses(sentence, "export", run, "--out", out)
     assert not out.exists()

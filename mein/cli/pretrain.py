@@ -53,7 +53,7 @@ def pretrain(
         show_columns(path, settings.columns, console)
     texts = texts_of(text, settings.columns)
     name, terminal = ", ".join(text), Terminal(console)
-    if settings.expert.has_encoder:
+    if settings.expert.traits.has_encoder:
         found = adapt(settings, texts, name, out, terminal, resume=resume)
         what, use = "transformer", f"--preset {settings.expert.kind} --set expert.model={out}"
     else:
@@ -66,15 +66,16 @@ def pretrain(
 def _config_of(settings: Settings) -> "Config":
     """The settings; an expert that cannot learn from raw text is lm-lstm, unless --set names another."""
     from mein.config import load_config, merged
-    from mein.experts.config import ENCODERS
+    from mein.experts.kinds import KINDS
 
     preset, file, overrides = settings
     expert = merged(preset, file, overrides).get("expert")
-    if not isinstance(expert, dict) or expert.get("kind") not in ENCODERS:
+    kind = KINDS.get(str(expert.get("kind"))) if isinstance(expert, dict) else None
+    if kind is None or not kind.has_encoder:
         overrides = {"expert.kind": "lm-lstm", **overrides}
     config = load_config(preset, file, overrides)
-    is_started = config.expert.language_model is not None
-    if not config.expert.has_encoder and (not config.expert.has_language_model or is_started):
+    traits, is_started = config.expert.traits, config.expert.language_model is not None
+    if not traits.has_encoder and (not traits.has_language_model or is_started):
         raise ConfigError(
             f"expert.kind is {config.expert.kind!r}: to train a language model set it to lm-lstm or "
             "elmo-lstm, and leave expert.language_model out."

@@ -116,7 +116,7 @@ def train(
     Settings come from the defaults, then the preset, then the config, then --set: the last word wins.
     """
     from mein.config import parse_overrides
-    from mein.model.build import settings_of_language_model
+    from mein.model.pretrained import settings_of_language_model
 
     taught_by = from_run and str(from_run.resolve())
     named = {"columns.text": text_column, "columns.label": label_column, "expert.from_run": taught_by}
@@ -245,8 +245,8 @@ def report(config: "Config", rows: "list[Row]", out: Path, console: "Console", *
     console.print(render(rows, title=None if on_test else f"{dev} (no --test)"))
     log(console, _weights_line(read_finished(out)))
     log(console, sentence(rows, config), "bold")
-    hint = "" if config.expert.kind == "given" else f', or try `mein explain {out} "..."`'
-    log(console, f"Look at {out / 'report.html'}{hint}.")  # given soft labels cannot predict new text
+    hint = f', or try `mein explain {out} "..."`' if config.expert.traits.learns else ""
+    log(console, f"Look at {out / 'report.html'}{hint}.")
 
 
 def _learn_on_ray(

@@ -1,11 +1,11 @@
-"""An expert for few labels: the words of a document, added up, and a linear layer over the sum."""
+"""An expert for few labels: a linear layer over the scaled sum of a document's word vectors."""
 
 import math
 
 import torch
 from torch import Generator, Tensor, nn
 
-from mein.experts.base import Expert
+from mein.experts.base import Blueprint, Expert
 from mein.experts.config import ExpertConfig
 from mein.experts.embedding import WordEmbedding, drop_out
 
@@ -13,9 +13,9 @@ from mein.experts.embedding import WordEmbedding, drop_out
 class AverageExpert(Expert):
     """z = W m + b,  m = sum_t E x_t / sqrt(T).
 
-    The order of words is lost on it; but E, which starts from vectors of raw text, knows which words are
-    alike before a label is seen. Over the root of T, documents are as loud as each other whatever their
-    length. D: embedding size, Y: classes.
+    It ignores the order of words; but E starts from word vectors of raw text, in which similar words are
+    already close. Divided by the root of T, sums of long and short documents have the same scale.
+    D: embedding size, Y: classes.
     """
 
     def __init__(
@@ -30,6 +30,11 @@ class AverageExpert(Expert):
             nn.init.normal_(self.output.weight, std=1.0 / math.sqrt(config.embedding_dim))
             nn.init.zeros_(self.output.bias)
 
+    @classmethod
+    def build(cls, blueprint: Blueprint) -> "AverageExpert":
+        """One of the kind average."""
+        return cls(blueprint.settings, blueprint.vocabulary_size, blueprint.classes, blueprint.frequencies)
+
     def embed(self, words: Tensor, lengths: Tensor, dropout: Generator | None) -> Tensor:
         """Embeddings (B, T, D) of words (B, T); with a generator, dropped out."""
         return drop_out(self.embedding(words), self.dropout, dropout, self.drops_out_by_document)
@@ -42,6 +47,6 @@ class AverageExpert(Expert):
         return z
 
     @torch.no_grad()
-    def start_from(self, vectors: Tensor) -> None:
+    def start_from(self, pretrained: Tensor) -> None:
         """Copy vectors of words (V, D)."""
-        self.embedding.weight.copy_(vectors)
+        self.embedding.weight.copy_(pretrained)

@@ -1,13 +1,40 @@
 """What an expert is: logits for a batch of documents, through embeddings that can be perturbed."""
 
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
 from torch import Generator, Tensor, nn
+
+from mein.experts.config import ExpertConfig
+from mein.experts.gpu_lstm import Shape
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """All that an expert can be built from; each kind takes what it needs."""
+
+    settings: ExpertConfig
+    classes: int
+    """Y."""
+    seed: int
+    vocabulary_size: int
+    """V, the number of words."""
+    frequencies: Tensor | None
+    """How often each word occurs (V,), where embeddings are normalized."""
+    row_size: int | None
+    """F, where its reader turns every document into as many numbers."""
+    hub: Path
+    """The folder of the Hugging Face model that it is built on."""
 
 
 class Expert(nn.Module):
-    """z = classify(embed(words)): every expert is cut in two where adversarial training pushes.
+    """z = classify(embed(words)): every expert is split in two where adversarial training perturbs it.
 
-    `words` is what the expert reads of each document, padded with zeros at the end: numbers of words
-    (B, T), or, for a frozen encoder or a teacher, a row of numbers that somebody else computed (B, F).
+    `words` is what its kind reads of each document, padded with zeros at the end: ids of words or tokens
+    (B, T), or a row of features or probabilities (B, F).
     `lengths` (B,) are the true lengths. With a generator, embeddings and layers are dropped out, and
     two calls with generators of one seed drop out alike.
     """
@@ -15,7 +42,9 @@ class Expert(nn.Module):
     classes: int
     """Y."""
     drops_out_inside: bool = False
-    """Whether `classify` drops out too: what it drops of a document then hangs on the rest of the batch."""
+    """Whether `classify` drops out too: what it drops of a document then depends on the rest of the batch."""
+    is_captured: bool = False
+    """Whether `capturing` makes it faster on a GPU."""
 
     def embed(self, words: Tensor, lengths: Tensor, dropout: Generator | None) -> Tensor:
         """Embeddings (B, T, D), float32, of words (B, T)."""
@@ -24,6 +53,14 @@ class Expert(nn.Module):
     def classify(self, embedded: Tensor, lengths: Tensor, dropout: Generator | None) -> Tensor:
         """Logits z (B, Y) from embeddings (B, T, D)."""
         raise NotImplementedError
+
+    def start_from(self, pretrained: Any) -> None:
+        """Take over what its kind starts from: vectors of words (V, D), or a `LanguageModel`."""
+        raise NotImplementedError
+
+    def capturing(self, shapes: Iterable[Shape]) -> AbstractContextManager[None]:
+        """On a GPU, be ready for batches of these shapes."""
+        return nullcontext()
 
     def forward(self, words: Tensor, lengths: Tensor, dropout: Generator | None = None) -> Tensor:
         """Logits z (B, Y) of words (B, T). B: documents, T: longest, Y: classes."""

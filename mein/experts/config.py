@@ -1,41 +1,49 @@
-"""Which expert, how it is trained, and its sizes: the words by which a config chooses."""
+"""The settings of the expert: its kind, how it is trained, and its sizes."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
+from pydantic_core import PydanticKnownError
 
+from mein.experts.kinds import KINDS, Kind
 from mein.runtime.settings import Settings
 
 LARGEST_TRANSFORMER_RATE = 1e-3
-ENCODERS = ("transformer", "frozen")  # kinds that somebody else has pre-trained
+
+
+def _known(kind: object) -> object:
+    """A kind of expert; others are refused as a `Literal` refuses them."""
+    if not isinstance(kind, str) or kind not in KINDS:
+        *others, last = map(repr, KINDS)
+        raise PydanticKnownError("literal_error", {"expected": f"{', '.join(others)} or {last}"})
+    return kind
 
 
 class ExpertConfig(Settings):
-    """The expert; the sizes by default are the paper's."""
+    """The expert; the default sizes are the paper's."""
 
-    kind: Literal["lstm", "lm-lstm", "elmo-lstm", "average", "transformer", "frozen", "given"] = "lstm"
-    """lstm: from scratch; lm-lstm: pre-trained as a language model; elmo-lstm: reads a bidirectional
-    language model's layers; average: a linear layer over the sum of word vectors, which start from raw text;
-    transformer: fine-tuned, of Hugging Face; frozen: a linear layer over an
-    encoder of Hugging Face; given: probabilities from a table or a function."""
+    kind: Annotated[str, BeforeValidator(_known)] = Field(
+        default="lstm", description="; ".join(f"{kind.name}: {kind.meaning}" for kind in KINDS.values()) + "."
+    )
     training: Literal["plain", "adv", "vat", "ivat"] = "plain"
     """plain; adv: adversarial; vat: virtual adversarial, uses unlabeled text; ivat: the same towards
     nearby words."""
     model: str | None = None
-    """The transformer or encoder: a folder or a name on the hub. The teacher: files with its words on
-    every document, in a column `probabilities` beside the text."""
+    """The transformer or encoder: a folder or a name on the hub. The teacher: files with its probabilities
+    for every document, in a column `probabilities` beside the text."""
     layers: int | None = Field(default=None, ge=1)
-    """Of the transformer or encoder: its first so many layers alone; none: all. Decoders often know more
-    of a text half-way up than at the top, where the next token is chosen."""
+    """Number of layers of the transformer or encoder to use, from the first; none: all. Decoders often encode
+    more of a text half-way up than at the top, where the next token is predicted."""
     frozen_layers: int | None = Field(default=None, ge=1)
-    """Of a transformer that is fine-tuned: its embeddings and first so many layers stay as they are."""
+    """Number of layers of a transformer that fine-tuning leaves unchanged, from the first, embeddings
+    included."""
     language_model: str | None = None
     """Folder of a language model made by `mein pretrain` or by another run; none trains one first."""
     from_run: str | None = None
-    """Folder of a finished run with the same labels: in stage 1 the expert also learns what that run says of
-    unlabeled text."""
+    """Folder of a finished run with the same labels: in stage 1 the expert also learns that run's predictions
+    for unlabeled text."""
     self_training_documents: int = Field(default=100_000, ge=1)
-    """Of so many unlabeled documents at most, drawn at random."""
+    """Largest number of unlabeled documents for it, drawn at random."""
     self_training_epochs: int = Field(default=5, ge=0)
     """Passes over the labels and these documents, instead of expert_training.epochs."""
     embedding_dim: int = Field(default=256, ge=1)
@@ -47,12 +55,17 @@ class ExpertConfig(Settings):
     dropout: float = Field(default=0.5, ge=0.0, lt=1.0)
     """Share of embedding elements set to zero in training."""
     drops_out_by_document: bool = False
-    """Whether all words of a document lose the same elements, as in Miyato's code; else each its own."""
+    """Whether all words of a document lose the same elements, as in Miyato's code."""
     mlp_dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
     """Share of the last hidden layer set to zero in training; the paper names none, Sato took 0.5."""
     normalizes_embeddings: bool | None = None
-    """Whether embeddings are brought to mean 0 and variance 1 over running text; none: where they are
+    """Whether embeddings are normalized to mean 0 and variance 1 over running text; none: where they are
     perturbed or come from a language model."""
+
+    @property
+    def traits(self) -> Kind:
+        """What its kind declares."""
+        return KINDS[self.kind]
 
     @property
     def is_self_training(self) -> bool:
@@ -62,56 +75,41 @@ class ExpertConfig(Settings):
     @property
     def reads_raw_text(self) -> bool:
         """Whether it learns from raw text by itself, without imitators."""
-        return reads_raw_text(self.kind, self.training)
-
-    @property
-    def has_language_model(self) -> bool:
-        """Whether it starts from a language model."""
-        return self.kind in ("lm-lstm", "elmo-lstm")
-
-    @property
-    def reads_words(self) -> bool:
-        """Whether it reads our words, rather than what somebody else's network makes of the text."""
-        return self.kind in ("lstm", "lm-lstm", "elmo-lstm", "average")
-
-    @property
-    def has_encoder(self) -> bool:
-        """Whether it is, or reads, an encoder that somebody else pre-trained."""
-        return self.kind in ENCODERS
+        return reads_raw_text(self.traits, self.training)
 
     @property
     def is_normalized(self) -> bool:
         """Whether its embeddings are normalized."""
         if self.normalizes_embeddings is not None:
             return self.normalizes_embeddings
-        return self.has_language_model or self.training != "plain"
+        return self.traits.has_language_model or self.training != "plain"
 
     def contradiction(self) -> str | None:
         """What does not go together, in one sentence, if anything."""
-        if self.has_encoder and self.model is None:
+        traits = self.traits
+        if traits.has_encoder and self.model is None:
             return f"expert.kind is {self.kind!r} but expert.model is not set: give a folder or a hub name."
-        if self.layers is not None and not self.has_encoder:
+        if self.layers is not None and not traits.has_encoder:
             return f"expert.layers is of no use to {self.kind!r}: leave it out, or take a transformer."
-        if self.frozen_layers is not None and self.kind != "transformer":
+        if self.frozen_layers is not None and not traits.tunes_encoder:
             return f"expert.frozen_layers is of no use to {self.kind!r}: leave it out, or take a transformer."
         if self.layers is not None and self.frozen_layers is not None and self.frozen_layers >= self.layers:
             return (
                 f"expert.frozen_layers (={self.frozen_layers}) leaves none of {self.layers} layers to "
                 "fine-tune: set it lower, or expert.kind to frozen."
             )
-        if self.kind == "frozen" and self.training != "plain":
-            return f"A frozen encoder cannot be trained by {self.training!r}: set expert.training to plain."
-        if self.kind == "given" and self.training != "plain":
-            return f"A teacher cannot be trained by {self.training!r}: set expert.training to plain."
-        if self.kind == "given" and self.from_run is not None:
-            return "A teacher has learned already and is nobody's student: leave expert.from_run out."
-        if self.training == "ivat" and self.kind not in ("lstm", "lm-lstm", "average"):
-            return f"ivat needs embeddings of words, which {self.kind!r} lacks: take vat, or lm-lstm."
-        if self.language_model is not None and not self.has_language_model:
+        if self.training not in traits.trainings:
+            if self.training == "ivat" and "vat" in traits.trainings:
+                return f"ivat needs embeddings of words, which {self.kind!r} lacks: take vat, or lm-lstm."
+            usual = traits.trainings[0]
+            return f"{traits.title} cannot be trained by {self.training!r}: set expert.training to {usual}."
+        if self.from_run is not None and not traits.learns:
+            return f"{traits.title} learns from no other run: leave expert.from_run out."
+        if self.language_model is not None and not traits.has_language_model:
             return f"A language model is of no use to {self.kind!r}: set expert.kind to lm-lstm."
         return None
 
 
-def reads_raw_text(kind: str, training: str) -> bool:
+def reads_raw_text(kind: Kind, training: str) -> bool:
     """Whether such an expert learns from raw text by itself, before or beside the labels."""
-    return kind in ("average", "lm-lstm", "elmo-lstm") or training in ("vat", "ivat")
+    return kind.starts_from is not None or training in ("vat", "ivat")

@@ -38,7 +38,7 @@ class WordEmbedding(nn.Module):
 
     @torch.no_grad()
     def settle(self) -> None:
-        """Make what is seen of the weights the weights themselves, so that steps from here have its scale."""
+        """Replace the weights by the normalized embeddings, so that further steps have their scale."""
         self.weight.copy_(self.table())
 
     def table(self) -> Tensor:
@@ -50,7 +50,7 @@ class WordEmbedding(nn.Module):
 class Moments(torch.autograd.Function):
     """m_d = sum_v f_v E_vd and q_d = sum_v f_v (E_vd - m_d)^2 (D,) of a table E (V, D) and shares f (V,).
 
-    By hand, because the table is large and autograd would go over it a dozen times:
+    By hand, because the table is large and autograd would pass over it a dozen times:
     dL/dE_vd = f_v (dL/dm_d + 2 (E_vd - m_d) dL/dq_d). The m inside q adds nothing: its factor is a sum of
     f_v (E_vd - m_d), which is 0.
     """
@@ -71,9 +71,9 @@ class Moments(torch.autograd.Function):
 
 
 def drop_out(embedded: Tensor, rate: float, dropout: Generator | None, by_document: bool = False) -> Tensor:
-    """A share of the elements set to zero, the others scaled up; without a generator, all as they are.
+    """Set a share of the elements to zero and scale up the others; without a generator, change nothing.
 
-    By document, all positions (B, T, D) of one lose the same dimensions.
+    By document, all positions of one in (B, T, D) lose the same dimensions.
     """
     if dropout is None or rate == 0.0:
         return embedded
@@ -84,16 +84,16 @@ def drop_out(embedded: Tensor, rate: float, dropout: Generator | None, by_docume
 
 
 class PartGenerator(Generator):
-    """A generator for some rows of a batch: what `drawn_like` gives them is what they get in the whole batch.
+    """A generator for some rows of a batch: `drawn_like` gives them the numbers they get in the whole batch.
 
-    So it does not matter how many processes share a batch. Networks that draw by themselves take `own_seed`.
+    So the number of processes that share a batch has no effect. Networks that draw themselves use `own_seed`.
     """
 
     rows: Sequence[int]
     of: int
 
     def __new__(cls, device: torch.device, rows: Sequence[int], of: int) -> "PartGenerator":
-        """One for these rows of a batch of so many."""
+        """One for these rows of a batch of this size."""
         generator = super().__new__(cls, device)  # type: ignore[call-arg]
         generator.rows, generator.of = rows, of
         return generator
@@ -103,7 +103,7 @@ def drawn_like(like: Tensor, generator: Generator, fill: Callable[[Tensor], Tens
     """Random numbers in the shape of a tensor whose rows are documents; `fill` draws from the generator."""
     if not isinstance(generator, PartGenerator):
         return fill(torch.empty_like(like, requires_grad=False))
-    # subtle: numbers are drawn in the order in which they lie in memory, and the whole batch's would lie so
+    # subtle: numbers are drawn in memory order, so the whole batch must have the same order of axes
     strides = like.stride()
     order = sorted(range(like.dim()), key=lambda axis: (-strides[axis], -axis))
     whole = torch.empty_permuted((generator.of, *like.shape[1:]), order, dtype=like.dtype, device=like.device)
@@ -111,7 +111,7 @@ def drawn_like(like: Tensor, generator: Generator, fill: Callable[[Tensor], Tens
 
 
 def own_seed(generator: Generator) -> int:
-    """A generator's seed; of parts of one batch, to each another."""
+    """A generator's seed; different for each part of one batch."""
     first = generator.rows[0] if isinstance(generator, PartGenerator) else 0
     return generator.initial_seed() + first
 

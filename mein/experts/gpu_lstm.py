@@ -1,9 +1,4 @@
-"""Float16 with scaled gradients; CUDA graphs.
-
-An LSTM on a GPU: in half precision, whose gradients would vanish without care.
-
-LSTMs over batches of known shapes as CUDA graphs: one launch instead of dozens or hundreds.
-"""
+"""LSTMs on a GPU: in float16 with scaled gradients, and as CUDA graphs over batches of known shapes."""
 
 import copy
 import gc
@@ -147,8 +142,8 @@ def can_capture(device: torch.device) -> bool:
 class Captures:
     """An LSTM's runs over batches of these shapes, or a little shorter ones; `has_state`: not from zero.
 
-    Graphs share their memory, so that only one reading may be under way, from its start to the end of its
-    way back; who comes meanwhile finds no run, and calls the LSTM itself.
+    Graphs share their memory, so only one reading may be under way, from its start to the end of its
+    backward pass. Any other call meanwhile gets no run, and uses the LSTM itself.
     """
 
     def __init__(self, lstm: nn.LSTM, shapes: Iterable[Shape], has_state: bool) -> None:
@@ -181,13 +176,13 @@ class Captures:
 
 
 def let_go() -> None:
-    """Give back the memory of captures that nobody holds any more: torch leaves circles behind."""
+    """Free the memory of captures that are no longer referenced: torch leaves reference cycles behind."""
     gc.collect()
     torch.cuda.empty_cache()
 
 
 class Reading:
-    """A captured run over a batch that may be shorter; it is under way for as long as somebody holds it."""
+    """A captured run over a batch that may be shorter; it is under way for as long as it is referenced."""
 
     def __init__(self, run: Run, words: int) -> None:
         self.run, self.words = run, words

@@ -1,9 +1,4 @@
-"""LM and ELMo features.
-
-Language models: what the text alone teaches the embeddings and the LSTM before any label.
-
-ELMo: the layers of a frozen bidirectional language model, mixed by learned scalars, as features.
-"""
+"""Language models that an expert starts from, and ELMo: their layers as features, mixed by scalars."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,14 +12,14 @@ from mein.experts.embedding import WordEmbedding, drop_out
 from mein.experts.gpu_lstm import Captures, Fit, can_capture, let_go, read_in_range
 
 CUTOFFS = (2_000, 10_000)  # words by frequency: the head, the middle, and the tail of the adaptive softmax
-FULL_SOFTMAX = 10_000  # with no more words than that nothing is gained by parting them
+FULL_SOFTMAX = 10_000  # with fewer words an adaptive softmax gains nothing
 EMBEDDING_DEVIATION = 0.02  # at the start: from 1 Adam hardly moves a rare word, which stays noise
 
 
 class Reader(nn.Module):
-    """LSTMs over one another, reading in one direction. L: layers, H: state size.
+    """Stacked LSTMs, reading in one direction. L: layers, H: state size.
 
-    Where `is_projected`, each layer's states are brought back to the embeddings' size D, so that the
+    Where `is_projected`, each layer's states are projected to the embeddings' size D, so that the
     layers can be added up.
     """
 
@@ -170,7 +165,7 @@ class ElmoFeatures(nn.Module):
         self.gamma = nn.Parameter(torch.ones(()))
         self.size = 2 * model.embedding.weight.shape[1]
 
-    def take_over(self, model: LanguageModel) -> None:
+    def start_from(self, model: LanguageModel) -> None:
         """Copy a language model's embeddings and readers."""
         self.embedding.load_state_dict(model.embedding.state_dict())
         self.forward_reader.load_state_dict(model.reader(0).state_dict())

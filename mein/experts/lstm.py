@@ -8,7 +8,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
-from mein.experts.base import Expert
+from mein.experts.base import Blueprint, Expert
 from mein.experts.config import ExpertConfig
 from mein.experts.embedding import WordEmbedding, drop_out, next_generator
 from mein.experts.gpu_lstm import Captures, Shape, can_capture, let_go, read_in_range
@@ -21,6 +21,8 @@ class LSTMExpert(Expert):
     With the features of a language model, the LSTM reads [E x_t; features_t] instead.
     D: embedding size, H: state size, M: MLP size, Y: classes.
     """
+
+    is_captured = True
 
     def __init__(
         self,
@@ -45,6 +47,15 @@ class LSTMExpert(Expert):
         self.captures: Captures | None = None
         self._initialize()
 
+    @classmethod
+    def build(cls, blueprint: Blueprint) -> "LSTMExpert":
+        """One of the kinds lstm, lm-lstm, and elmo-lstm."""
+        settings, V, frequencies = blueprint.settings, blueprint.vocabulary_size, blueprint.frequencies
+        features = None
+        if is_bidirectional(settings):
+            features = ElmoFeatures(language_model_of(settings, V, frequencies))
+        return cls(settings, V, blueprint.classes, frequencies, features)
+
     @torch.no_grad()
     def _initialize(self) -> None:
         """Embeddings N(0, 1); the hidden layer starts with a bias of 1.
@@ -68,7 +79,7 @@ class LSTMExpert(Expert):
         """Logits z (B, Y) from embeddings (B, T, D) and true lengths (B,), each at least 1.
 
         An LSTM reads forward, so what is behind a document's last word cannot touch its state there. The
-        state behind the end of sequence is no good where a language model has learned to begin anew there.
+        state behind the end of sequence is useless where a language model has learned to begin anew there.
         """
         at = lengths - 1 if self.is_read_behind_end else (lengths - 2).clamp_min(0)
         last = at[:, None, None].expand(-1, 1, self.lstm.hidden_size)
@@ -94,10 +105,23 @@ class LSTMExpert(Expert):
             let_go()
 
     @torch.no_grad()
-    def take_over(self, model: LanguageModel) -> None:
-        """Copy a language model's embeddings, and, where it reads as we do, its LSTM, bit for bit."""
-        self.embedding.weight.copy_(model.embedding.weight)
+    def start_from(self, pretrained: LanguageModel) -> None:
+        """Copy a language model's embeddings and its LSTM, or, as features, all of it."""
+        self.embedding.weight.copy_(pretrained.embedding.weight)
         if self.features is None:
-            self.lstm.load_state_dict(model.reader(0).lstms[0].state_dict())
+            self.lstm.load_state_dict(pretrained.reader(0).lstms[0].state_dict())
         else:
-            self.features.take_over(model)
+            self.features.start_from(pretrained)
+
+
+def is_bidirectional(settings: ExpertConfig) -> bool:
+    """Whether an expert's language model also reads backward."""
+    return settings.kind == "elmo-lstm"
+
+
+def language_model_of(
+    settings: ExpertConfig, vocabulary_size: int, frequencies: Tensor | None
+) -> LanguageModel:
+    """The language model, still untrained, that an expert with these settings starts from."""
+    D, H = settings.embedding_dim, settings.hidden_dim
+    return LanguageModel(D, H, vocabulary_size, frequencies, is_bidirectional(settings))

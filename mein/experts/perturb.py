@@ -1,4 +1,4 @@
-"""Small pushes on embeddings that hurt most: ADV, VAT and iVAT. All norms are over whole sequences."""
+"""Worst-case perturbations of embeddings: ADV, VAT, and iVAT. All norms are over whole sequences."""
 
 from collections.abc import Callable
 from typing import Annotated
@@ -11,25 +11,25 @@ from torch.nn import functional
 from mein.runtime.settings import Settings
 
 LogitsOf = Callable[[Tensor], Tensor]  # logits (B, Y) of embeddings (B, T, D)
-FIFTIETH = 50.0  # 240 normalized words of 256 numbers have a norm of 248, and Miyato pushed by 5
+FIFTIETH = 50.0  # 240 normalized words of 256 numbers have a norm of 248, and Miyato's perturbation 5
 NEIGHBOR_ROWS = 1_024  # words whose neighbors are sought at once
 
 
 class PerturbationConfig(Settings):
-    """How far and whereto embeddings are pushed in training."""
+    """How embeddings are perturbed in training."""
 
     epsilon: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] | None = None
-    """The norm of a push, over a whole document; none: a fiftieth of that of an average document's
+    """The norm of a perturbation, over a whole document; none: a fiftieth of that of an average document's
     embeddings, which is Miyato's 5 on film reviews, and for ivat three times that."""
     warm_up_epochs: float = Field(default=2.0, ge=0.0, allow_inf_nan=False)
-    """Passes over the labels over which the norm of adv grows from 0 in stage 1: a network that knows nothing
-    yet cannot withstand a full push, and learns nothing."""
+    """Passes over the labels during which the norm of adv grows from 0 in stage 1: with the full norm an
+    untrained network learns nothing."""
     xi: float = Field(default=0.1, gt=0.0, allow_inf_nan=False)
     """The norm of the random first step of vat."""
     unlabeled_documents: int = Field(default=64, ge=1)
     """Documents without labels in a step of vat and ivat."""
     neighbors: int = Field(default=10, ge=1)
-    """Towards how many of the nearest words ivat may push a word."""
+    """Number of nearest words towards which ivat may move a word."""
 
 
 def scaled(direction: Tensor, norm: float) -> Tensor:
@@ -50,7 +50,7 @@ def virtual_perturbation(
     """VAT's r (B, T, D): one power iteration from noise towards where the divergence grows fastest.
 
     logits (B, Y) are those of `embedded`; noise (B, T, D) is zero on padding and on the last word. Where
-    the divergence is too small for the precision, the push stays the noise.
+    the divergence is too small for the precision, the result is the noise.
     """
     d = scaled(noise, xi).requires_grad_()
     change = divergence(logits.detach(), logits_of(embedded.detach() + d))
@@ -63,8 +63,8 @@ def word_perturbation(
 ) -> Tensor:
     """iVAT's r (B, T, D): sum_k (g . d_k) d_k for each word's directions d_k (B, T, K, D) to its neighbors.
 
-    g is the gradient of the divergence where every word has gone a step of norm 1 along all its directions
-    alike, so g . d_k is that of d_k's coefficient. Where it is too small for the precision, the step remains.
+    g is the gradient of the divergence after a step of norm 1 along all of a word's directions alike, so
+    g . d_k is that of d_k's coefficient. Where it is too small for the precision, the result is the step.
     """
     step = _unit(directions.sum(2)).requires_grad_()
     change = divergence(logits.detach(), logits_of(embedded.detach() + step))
@@ -75,7 +75,7 @@ def word_perturbation(
 
 
 def _unless_zero(perturbation: Tensor, other: Tensor) -> Tensor:
-    """Each example's push (B, T, D), or the other one where it is zero throughout."""
+    """Each example's perturbation (B, T, D), or the other one where it is zero throughout."""
     return torch.where((perturbation == 0).flatten(1).all(1)[:, None, None], other, perturbation)
 
 
@@ -101,7 +101,7 @@ def word_directions(table: Tensor, words: Tensor, neighbors: Tensor) -> Tensor:
 def nearest_words(table: Tensor, candidates: Tensor, count: int) -> Tensor:
     """The nearest candidates (V, K) to every word of the table (V, D) by cosine, itself left out.
 
-    K is `count`, or what there is. Padding, word 0, is nobody's neighbor.
+    K is `count`, or the number of other candidates. Padding, word 0, is never a neighbor.
     """
     unit = _unit(table)
     candidates = candidates[candidates != 0]

@@ -1,11 +1,4 @@
-"""Hugging Face networks, frozen features, given probabilities.
-
-Experts that others built: a transformer that is fine-tuned, a linear layer over frozen features.
-
-A teacher of other make as an expert: it has spoken already, and only its temperature can learn.
-
-A transformer that says which token stood where one is masked: how it reads on before it is an expert.
-"""
+"""Experts on top of what others trained: a fine-tuned transformer, frozen features, given probabilities."""
 
 import math
 from collections.abc import Iterator
@@ -15,17 +8,17 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
-from mein.experts.base import Expert
+from mein.experts.base import Blueprint, Expert
 from mein.experts.embedding import own_seed
 
 
 class TransformerExpert(Expert):
-    """z of a network for sequence classification of Hugging Face; the words are its own tokens.
+    """z of a Hugging Face network for sequence classification; the words are its own tokens.
 
-    `network` takes `inputs_embeds`, `attention_mask` and `position_ids`; its config tells `num_labels`.
+    `network` takes `inputs_embeds`, `attention_mask` and `position_ids`; its config has `num_labels`.
     One that `reads_the_end` (a decoder) takes the logits of a document's last token and looks for it at
     the very end, so its documents are moved there. Embeddings are dropped out inside the network, hence
-    in `classify`.
+    in `classify`. The network is loaded by `mein.hub.networks.build_transformer`.
     """
 
     drops_out_inside = True
@@ -44,8 +37,8 @@ class TransformerExpert(Expert):
     def classify(self, embedded: Tensor, lengths: Tensor, dropout: Generator | None) -> Tensor:
         """Logits z (B, Y) from embeddings (B, T, D) and true lengths (B,), each at least 1.
 
-        A generator stands for one draw: its first seed decides what is dropped out, however often it
-        was used before. Other streams of random numbers are left as they were.
+        A generator stands for one draw: its initial seed decides what is dropped out, however often it
+        was used before. Other streams of random numbers stay unchanged.
         """
         T = embedded.shape[1]
         lengths = lengths.to(embedded.device)
@@ -66,6 +59,12 @@ class LinearExpert(Expert):
         self.output = nn.Linear(features, classes)
         nn.init.normal_(self.output.weight, std=1.0 / math.sqrt(features))
         nn.init.zeros_(self.output.bias)
+
+    @classmethod
+    def build(cls, blueprint: Blueprint) -> "LinearExpert":
+        """One of the kind frozen."""
+        assert blueprint.row_size is not None
+        return cls(blueprint.row_size, blueprint.classes)
 
     def embed(self, words: Tensor, lengths: Tensor, dropout: Generator | None) -> Tensor:
         """The features (B, F), float32; there is nothing to drop out."""
@@ -96,7 +95,7 @@ def _moved_to_the_end(embedded: Tensor, lengths: Tensor) -> dict[str, Tensor]:
 
 @contextmanager
 def in_mode(network: nn.Module, training: bool) -> Iterator[None]:
-    """Every part of a network in training or evaluation mode; afterwards each as it was."""
+    """Put every part of a network in training or evaluation mode; restore each afterwards."""
     before = [(module, module.training) for module in network.modules()]
     network.train(training)
     try:
@@ -108,7 +107,7 @@ def in_mode(network: nn.Module, training: bool) -> Iterator[None]:
 
 @contextmanager
 def seeded(device: torch.device, dropout: Generator | None) -> Iterator[None]:
-    """The device's own random numbers start at the generator's seed; afterwards where they were."""
+    """Start the device's own random numbers at the generator's seed; restore them afterwards."""
     if dropout is None:
         yield
         return
@@ -122,19 +121,24 @@ def seeded(device: torch.device, dropout: Generator | None) -> Iterator[None]:
         yield
 
 
-LEAST_PROBABILITY = 1e-6  # a teacher that says 0 or 1 would silence everybody else for good
+LEAST_PROBABILITY = 1e-6  # log 0 would outweigh all other components
 
 
 class GivenExpert(Expert):
-    """z = log p / tau, where p is what the teacher says of a document; tau starts at 1."""
+    """z = log p / tau, where p are the teacher's probabilities for a document; tau starts at 1."""
 
     def __init__(self, classes: int) -> None:
         super().__init__()
         self.classes = classes
         self.log_tau = nn.Parameter(torch.zeros(()))
 
+    @classmethod
+    def build(cls, blueprint: Blueprint) -> "GivenExpert":
+        """One of the kind given."""
+        return cls(blueprint.classes)
+
     def embed(self, words: Tensor, lengths: Tensor, dropout: Generator | None) -> Tensor:
-        """The teacher's log-probabilities (B, Y), which take the place of words, as they are."""
+        """The teacher's log-probabilities (B, Y), which take the place of words, unchanged."""
         return words
 
     def classify(self, embedded: Tensor, lengths: Tensor, dropout: Generator | None) -> Tensor:
@@ -143,7 +147,7 @@ class GivenExpert(Expert):
 
 
 class MaskedModel(nn.Module):
-    """Logits over the vocabulary of a masked language model of Hugging Face, where they are asked for.
+    """Logits of a Hugging Face masked language model over its vocabulary, at the places asked for.
 
     `network` is one whose head looks at one position at a time, on top of `network.base_model`.
     """

@@ -1,9 +1,4 @@
-"""A model folder that works offline.
-
-Where a model comes from: a local folder, or a name on the Hugging Face hub.
-
-A folder with all that a model needs offline: network, tokenizer, and facts about them.
-"""
+"""A model from a local folder or the Hugging Face hub, in a folder with all that it needs offline."""
 
 import hashlib
 import json
@@ -117,7 +112,7 @@ def _check(model: str, source: Path) -> None:
             f"{model!r} has no {WEIGHTS[0]}, and pickled weights are not read since they can run code: "
             "convert them with save_pretrained."
         )
-    # subtle: without any of these, transformers makes an empty vocabulary and says nothing
+    # subtle: without any of these, transformers makes an empty vocabulary without a warning
     if not any((source / name).is_file() for name in VOCABULARIES):
         raise ConfigError(
             f"{model!r} has no tokenizer: save it into the same folder with the tokenizer's save_pretrained."
@@ -130,11 +125,11 @@ Loaded = tuple[nn.Module, dict[str, Tensor]]  # a network, and those of its weig
 def fetch(
     model: str, folder: Path, classes: int, layers: int | None = None, frozen_layers: int | None = None
 ) -> None:
-    """Leave in `folder` what a model needs to work offline; it appears whole or not at all.
+    """Leave in `folder` what a model needs to work offline; it appears complete or not at all.
 
-    `model` is a local folder or a name on the hub; of its layers the first `layers` are kept, and it is
-    seen that `frozen_layers` leave some to train. Of a head that is missing or has another number of
-    classes nothing is kept: `load_transformer` draws one from its seed.
+    `model` is a local folder or a name on the hub. Of its layers the first `layers` are kept, and
+    `frozen_layers` must leave some to train. A head that is missing or has another number of classes is
+    dropped: `load_transformer` draws one from its seed.
     """
 
     def load(source: Path, tokenizer: Any) -> Loaded:
@@ -147,7 +142,7 @@ def fetch(
 
 
 def fetch_as(model: str, folder: Path, classes: int, load: Callable[[Path, Any], Loaded]) -> None:
-    """Leave in `folder` the network that `load` makes of a source and its tokenizer, whole or not at all."""
+    """Leave in `folder` what `load` makes of a source and its tokenizer, complete or not at all."""
     if _is_fetched(model, folder, classes):
         return
     source = locate(model)
@@ -159,7 +154,7 @@ def fetch_as(model: str, folder: Path, classes: int, load: Callable[[Path, Any],
 
 @contextmanager
 def filling(temporary: Path, folder: Path) -> Iterator[Path]:
-    """A temporary folder for what is to lie in `folder`, gone afterwards; what cannot be written is told."""
+    """A temporary folder for the content of `folder`, removed afterwards; failures to write are reported."""
     shutil.rmtree(temporary, ignore_errors=True)  # a kill may have left one
     try:
         temporary.mkdir(parents=True)
@@ -225,7 +220,7 @@ def load_tokenizer(source: Path, model: str) -> Any:
 def load_network(
     source: Path, model: str, classes: int, layers: int | None = None
 ) -> tuple[nn.Module, set[str]]:
-    """A model's network for sequence classification, and what starts fresh of it: no part of its encoder."""
+    """A model's network for sequence classification, and its new parameters, none of its encoder."""
     if layers is not None:
         refuse_to_cut(source, layers, model)
     try:
@@ -246,7 +241,7 @@ def load_network(
 
 
 def without(network: nn.Module, fresh: set[str]) -> dict[str, Tensor]:
-    """The weights of a network, less some by name."""
+    """The weights of a network without some, by name."""
     return {name: value for name, value in network.state_dict().items() if name not in fresh}
 
 
@@ -260,7 +255,7 @@ def _hash_of_weights(folder: Path) -> str:
 
 
 def sync(folder: Path) -> None:
-    """Bring every file to the disk before the folder gets its name; weights as readable as the others."""
+    """Sync every file before the folder gets its name, all with the same permissions."""
     mode = (folder / CONFIG).stat().st_mode
     for path in (path for path in folder.rglob("*") if path.is_file()):
         with suppress(PermissionError):  # not every disk knows modes

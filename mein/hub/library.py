@@ -9,9 +9,9 @@ from safetensors import SafetensorError
 
 from mein.errors import MissingExtra
 
-# What transformers raises where a file is missing, damaged, or of a kind that it does not know.
+# What transformers raises where a file is missing, damaged, or of an unknown type.
 LOADING_PROBLEMS = (OSError, ValueError, LookupError, TypeError, RuntimeError, ImportError, SafetensorError)
-LOCAL = {"local_files_only": True, "trust_remote_code": False}  # for whatever it reads
+LOCAL = {"local_files_only": True, "trust_remote_code": False}  # for all that it loads
 
 
 @contextmanager
@@ -38,11 +38,11 @@ def transformers_quietly() -> Iterator[Any]:
 def missing(problem: ImportError) -> MissingExtra:
     """One sentence for a package that is not installed."""
     return MissingExtra(
-        f"Experts of Hugging Face need the package transformers ({problem}): pip install '.[transformers]'"
+        f"Hugging Face experts need the package transformers ({problem}): pip install '.[transformers]'"
     )
 
 
 def reason(problem: Exception) -> str:
-    """The first sentence of a library's complaint, to stand inside one of ours."""
+    """The first sentence of a library's error message, to be quoted in one of ours."""
     lines = str(problem).strip().splitlines() or [type(problem).__name__]
     return lines[0].split(". ")[0].rstrip(" .:")

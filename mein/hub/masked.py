@@ -1,9 +1,4 @@
-"""A masked language model, and how it is left.
-
-A network left in a folder as transformers leaves it, for everybody's programs and for `expert.model`.
-
-Masked language models: fetched, tried, and left behind as an encoder that everybody can read.
-"""
+"""Masked language models: fetched, tested, and saved as encoders in the format of transformers."""
 
 import json
 from collections.abc import Mapping
@@ -44,9 +39,9 @@ TEMPORARY = ".leaving"  # where its files lie until all are written
 
 
 def leave(network: nn.Module, weights: Mapping[str, Tensor], fetched: Path, folder: Path) -> None:
-    """Leave a network with these weights in a folder, with tokenizer and pooling of the `fetched` one.
+    """Save a network with these weights in a folder, with tokenizer and pooling of the `fetched` one.
 
-    Its config.json comes last: without it nobody takes the folder for a model.
+    Its config.json comes last: without it the folder does not count as a model.
     """
     with filling(folder / TEMPORARY, folder) as temporary:
         (temporary / POOLING).parent.mkdir()
@@ -60,7 +55,7 @@ def leave(network: nn.Module, weights: Mapping[str, Tensor], fetched: Path, fold
 
 
 def _tokenizer(fetched: Path) -> Any:
-    """The fetched tokenizer, which is told how much the network can read."""
+    """The fetched tokenizer, with the network's limit."""
     tokenizer, longest = load_tokenizer(fetched, str(fetched)), read_facts(fetched).longest
     if longest is not None:
         tokenizer.model_max_length = longest
@@ -68,7 +63,7 @@ def _tokenizer(fetched: Path) -> Any:
 
 
 def _move(temporary: Path, folder: Path) -> None:
-    """All files of one folder to the other, config.json last."""
+    """Move all files of one folder to the other, config.json last."""
     files = [path for path in temporary.rglob("*") if path.is_file()]
     for path in sorted(files, key=lambda path: path == temporary / CONFIG):
         target = folder / path.relative_to(temporary)
@@ -81,7 +76,7 @@ REMEDY = "choose an encoder such as BERT or RoBERTa, or train without `mein pret
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Which tokens there are: the mask, whether a token is special (V,), and those that are not (n,)."""
+    """The tokens: the mask, whether a token is special (V,), and the ordinary ones (n,)."""
 
     mask: int
     is_special: np.ndarray
@@ -89,16 +84,16 @@ class Vocabulary:
 
 
 def fetch_masked(model: str, folder: Path, layers: int | None = None) -> None:
-    """Leave in `folder` a masked language model and its tokenizer; it appears whole or not at all.
+    """Leave in `folder` a masked language model and its tokenizer; it appears complete or not at all.
 
-    What cannot read on, or could not be an expert afterwards, is refused here, before it reads anything.
+    A model that cannot be pre-trained, or not be an expert afterwards, is refused here, before training.
     """
 
     def load(source: Path, tokenizer: Any) -> Loaded:
         network, fresh = _load_masked(source, model, layers)
         mask = tokenizer.mask_token_id
         if mask is None or mask >= embeddings_of(network):
-            raise ConfigError(f"{model!r} knows no mask token, so no token can be hidden: {REMEDY}.")
+            raise ConfigError(f"{model!r} has no mask token, so no token can be hidden: {REMEDY}.")
         classifier, of_head = load_network(source, model, 2, layers)  # refuses half an encoder
         as_expert(classifier, repr(model))
         _try(MaskedModel(network), model)
@@ -108,7 +103,7 @@ def fetch_masked(model: str, folder: Path, layers: int | None = None) -> None:
 
 
 def load_masked(folder: Path, seed: int) -> tuple[MaskedModel, Vocabulary]:
-    """The model in a folder that `fetch_masked` wrote; what its head lacks is drawn from the seed."""
+    """The model in a folder that `fetch_masked` wrote; missing weights are drawn from the seed."""
     tokenizer = load_tokenizer(folder, read_facts(folder).model)
     try:
         network, _ = load_masked_network(folder, seed)
@@ -121,10 +116,9 @@ def load_masked(folder: Path, seed: int) -> tuple[MaskedModel, Vocabulary]:
 
 
 def save_encoder(model: MaskedModel, fetched: Path, folder: Path) -> None:
-    """Leave the model's encoder in a folder, with the tokenizer of the `fetched` one.
+    """Save the model's encoder in a folder, with the tokenizer of the `fetched` one.
 
-    The layer that pools for a classifier, where there was one, comes with it as it was: a masked language
-    model has none.
+    The pooling layer of a classifier, which a masked language model lacks, comes from the fetched one.
     """
     prefix = f"{model.network.base_model_prefix}."
     pooling: dict[str, Tensor] = {}
@@ -135,7 +129,7 @@ def save_encoder(model: MaskedModel, fetched: Path, folder: Path) -> None:
 
 
 def _pooling_layer(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Those of the layer between an encoder and a classifier."""
+    """The weights of the layer between an encoder and a classifier."""
     return {name: value for name, value in weights.items() if "pooler" in name}
 
 
@@ -152,14 +146,16 @@ def _load_masked(source: Path, model: str, layers: int | None) -> tuple[nn.Modul
 
 @torch.no_grad()
 def _try(model: MaskedModel, name: str) -> None:
-    """Refuse a network that says something else where only some places are asked for, or with padding."""
+    """Refuse a network whose logits change with padding or if computed at some places only."""
     tokens, places = torch.tensor([[3, 4, 5, 0, 0], [3, 4, 5, 6, 7]]), torch.tensor([1, 2, 8])
     try:
         with transformers_quietly():
             alone = [model.network(input_ids=row[None]).logits[0] for row in (tokens[0, :3], tokens[1])]
             found = model(tokens, torch.tensor([3, 5]), places, None)
     except (*LOADING_PROBLEMS, AttributeError) as problem:
-        raise ConfigError(f"{name!r} cannot read on ({reason(problem)}): {REMEDY}.") from problem
+        raise ConfigError(f"{name!r} cannot be pre-trained ({reason(problem)}): {REMEDY}.") from problem
     wanted = torch.stack([alone[0][1], alone[0][2], alone[1][3]])
     if found.shape != wanted.shape or not torch.allclose(wanted, found, rtol=TOLERANCE, atol=TOLERANCE):
-        raise ConfigError(f"{name!r} cannot read on, since its head looks beyond one token: {REMEDY}.")
+        raise ConfigError(
+            f"{name!r} cannot be pre-trained, since its head uses more than one token: {REMEDY}."
+        )

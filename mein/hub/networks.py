@@ -1,12 +1,6 @@
-"""Classifier or encoder from a folder; first layers, frozen layers.
+"""Hugging Face networks from a folder: classifiers and encoders, cut to their first layers or partly frozen.
 
-Transformers of which the first layers alone are read, or the last alone learn.
-
-What can be told from a network of transformers: its sizes, its limits, which part is the encoder.
-
-What is known of a fetched model: the file that marks its folder as whole.
-
-Networks from a folder: a classifier whose head may start fresh, an encoder without a head.
+Also their sizes and limits, and `mein.json`, the file of facts that marks a fetched folder as complete.
 """
 
 import json
@@ -18,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from mein.errors import ConfigError, RunError
+from mein.experts.base import Blueprint
 from mein.experts.transformer import TransformerExpert
 from mein.hub.library import LOADING_PROBLEMS, LOCAL, reason, transformers_quietly
 
@@ -28,10 +23,10 @@ def refuse_to_cut(source: Path, layers: int, model: str) -> None:
         with transformers_quietly() as transformers:
             config = transformers.AutoConfig.from_pretrained(source, **LOCAL)
     except LOADING_PROBLEMS:
-        return  # whoever loads the network tells what is wrong
+        return  # loading the network reports what is wrong
     count = getattr(config, "num_hidden_layers", None)
     if count is None:
-        raise ConfigError(f"{model!r} does not say how many layers it has: leave expert.layers out.")
+        raise ConfigError(f"{model!r} does not name its number of layers: leave expert.layers out.")
     if layers > count:
         raise ConfigError(
             f"expert.layers (={layers}) is more than the {count} layers of {model!r}: "
@@ -40,25 +35,25 @@ def refuse_to_cut(source: Path, layers: int, model: str) -> None:
 
 
 def cut(config: Any, layers: int) -> Any:
-    """The settings of a network with its first so many layers alone."""
+    """The settings of a network reduced to its first layers."""
     try:
         config.num_hidden_layers = layers
         if getattr(config, "layer_types", None) is not None:  # what each layer attends to, where they differ
             config.layer_types = config.layer_types[:layers]
         return type(config).from_dict(config.to_dict())  # as it will be read again, if it can be
-    except Exception as problem:  # some count their layers in other ways too, and each complains in its own
+    except Exception as problem:  # configurations differ, and so do the errors that they raise
         raise ValueError(f"it cannot be cut to {layers} layers") from problem
 
 
 def freeze(network: nn.Module, layers: int | None, name: str) -> None:
-    """Keep from learning all that the state above the first so many layers of a network hangs on."""
+    """Freeze all parameters that the output of a network's first layers depends on."""
     if layers is None:
         return
     encoder: Any = network.base_model
     count = getattr(network.config, "num_hidden_layers", None)
     stacks = [m for m in encoder.modules() if isinstance(m, nn.ModuleList) and len(m) == count]
     if len(stacks) != 1:
-        raise ConfigError(f"The layers of {name!r} cannot be told apart: leave expert.frozen_layers out.")
+        raise ConfigError(f"The layers of {name!r} cannot be distinguished: leave expert.frozen_layers out.")
     if layers >= len(stacks[0]):
         raise ConfigError(
             f"expert.frozen_layers (={layers}) leaves none of the {count} layers of {name!r} to fine-tune: "
@@ -70,11 +65,11 @@ def freeze(network: nn.Module, layers: int | None, name: str) -> None:
 
 
 def _used_by(network: nn.Module, layer: nn.Module) -> list[nn.Parameter]:
-    """The parameters that what a layer says hangs on, wherever they lie, as autograd finds them."""
+    """All parameters that the output of a layer depends on, as autograd finds them."""
     states: list[Tensor] = []
 
-    def keep(_: nn.Module, __: Any, said: Any) -> None:
-        states.append(said[0] if isinstance(said, tuple) else said)
+    def keep(_: nn.Module, __: Any, output: Any) -> None:
+        states.append(output[0] if isinstance(output, tuple) else output)
 
     hook = layer.register_forward_hook(keep)
     with transformers_quietly(), torch.enable_grad():
@@ -85,15 +80,15 @@ def _used_by(network: nn.Module, layer: nn.Module) -> list[nn.Parameter]:
     return [p for p, gradient in zip(parameters, found, strict=True) if gradient is not None]
 
 
-NO_LIMIT = 1_000_000  # tokenizers that know none say 10^30
+NO_LIMIT = 1_000_000  # tokenizers without a limit have 10^30
 
 
 def longest_input(network: nn.Module, of_tokenizer: int) -> int | None:
-    """The most tokens that a network can read, special ones included; none where there is no limit."""
+    """The most tokens that a network can encode, special ones included; none where there is no limit."""
     limits = [of_tokenizer, getattr(network.config, "max_position_embeddings", None)]
     for name, module in network.named_modules():
         if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
-            # RoBERTa's first token stands at the position behind that of padding: 514 - 2 are left.
+            # RoBERTa's first token has the position after that of padding: 514 - 2 are left.
             first = 0 if module.padding_idx is None else module.padding_idx + 1
             limits.append(module.num_embeddings - first)
     known = [limit for limit in limits if limit is not None and 0 < limit < NO_LIMIT]
@@ -123,18 +118,18 @@ FACTS = "mein.json"
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of a fetched model."""
+    """Facts about a fetched model."""
 
     model: str
     """The folder or the name on the hub that it came from."""
     classes: int
     """Y."""
     longest: int | None
-    """The most tokens that it can read, where there is a limit."""
+    """The most tokens that it can encode, where there is a limit."""
     blank: int
     """The token that stands for a document without any."""
     pooling: str
-    """How its encoder's states become features: `mean`, `cls`, `lasttoken`, or a way that we do not know."""
+    """How its encoder's states become features: `mean`, `cls`, `lasttoken`, or an unknown way."""
     weights: str
     """Hash of its weights."""
 
@@ -160,7 +155,7 @@ TOLERANCE = 1e-3  # of logits; far above rounding, far below what a misread posi
 def load_transformer(
     folder: Path, classes: int, seed: int, frozen_layers: int | None = None
 ) -> TransformerExpert:
-    """The expert in a folder that `fetch` wrote; what its weights lack is drawn from the seed."""
+    """The expert in a folder that `fetch` wrote; missing weights are drawn from the seed."""
     facts = read_facts(folder)
     try:
         network, _ = load_classifier(folder, classes, seed)
@@ -169,6 +164,12 @@ def load_transformer(
     expert = as_expert(network, str(folder))
     freeze(network, frozen_layers, facts.model)
     return expert
+
+
+def build_transformer(blueprint: Blueprint) -> TransformerExpert:
+    """One of the kind transformer."""
+    frozen_layers = blueprint.settings.frozen_layers
+    return load_transformer(blueprint.hub, blueprint.classes, blueprint.seed, frozen_layers)
 
 
 def load_encoder(folder: Path) -> nn.Module:
@@ -184,7 +185,7 @@ def load_classifier(
 ) -> tuple[nn.Module, set[str]]:
     """A network for sequence classification, and the names of its parameters that start fresh.
 
-    With `layers`, it has its first so many alone.
+    With `layers`, it keeps only that many, from the first.
     """
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
@@ -199,18 +200,18 @@ def load_masked_network(source: Path, seed: int, layers: int | None = None) -> t
 
 
 def reads_the_end(network: nn.Module) -> bool:
-    """Whether a network for sequence classification is a decoder, which looks at the last token alone."""
+    """Whether a network for sequence classification is a decoder, which uses the last token only."""
     return "score" in dict(network.named_children())  # what decoders of transformers call their head
 
 
 def as_expert(network: nn.Module, name: str) -> TransformerExpert:
-    """The network as an expert, tried on two short documents.
+    """The network as an expert, tested on two short documents.
 
-    It must say of embeddings what it says of tokens, whatever the padding behind them.
+    Its logits must be the same from embeddings as from tokens, whatever the padding after them.
     """
     config: Any = network.config
     if reads_the_end(network) and config.pad_token_id is None:
-        config.pad_token_id = 0  # it refuses batches without one, and never looks at it
+        config.pad_token_id = 0  # it refuses batches without one, and never uses it
     expert = TransformerExpert(network, reads_the_end(network))
     tokens = [token for token in range(3, 9) if token != config.pad_token_id][:5]
     words, lengths = torch.tensor([[*tokens[:3], 0, 0], tokens]), torch.tensor([3, 5])
@@ -224,8 +225,8 @@ def as_expert(network: nn.Module, name: str) -> TransformerExpert:
         ) from problem
     if not torch.allclose(alone, padded, rtol=TOLERANCE, atol=TOLERANCE):
         raise ConfigError(
-            f"{name} cannot be an expert, since padding or embeddings in the place of tokens change what it "
-            "says: choose an encoder such as BERT or RoBERTa."
+            f"{name} cannot be an expert, since padding, or embeddings instead of tokens, change its logits: "
+            "choose an encoder such as BERT or RoBERTa."
         )
     return expert
 
@@ -236,7 +237,7 @@ def _load(
     layers: int | None = None,
     **settings: Any,
 ) -> tuple[nn.Module, set[str]]:
-    """A network on the CPU, in float32 and evaluation mode, and what its weights lack."""
+    """A network on the CPU, in float32 and evaluation mode, and the names of missing weights."""
     with transformers_quietly() as transformers:
         config = transformers.AutoConfig.from_pretrained(source, **LOCAL, **settings)
         network, report = getattr(transformers, kind).from_pretrained(

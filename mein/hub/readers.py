@@ -1,9 +1,4 @@
-"""Tokens and frozen features.
-
-How texts become the tokens of somebody else's tokenizer.
-
-How texts become the features of a frozen encoder: its states, pooled and brought to length 1.
-"""
+"""Texts to the tokens of a Hugging Face tokenizer, or to the features of a frozen encoder."""
 
 import hashlib
 import os
@@ -35,14 +30,14 @@ SURROGATE = re.compile("[\ud800-\udfff]")  # half a pair: no UTF-8
 class HubTokenizer:
     """Texts -> token ids (int32), special ones included, of each text at most `max_length`, the first.
 
-    Without `max_length` the model's own limit holds, which also holds above it. A text that spells a
-    special token, such as [SEP], is cut like any other text. No text is without tokens.
-    One that `reads_on` gives a longer text whole: passages of `max_length` tokens end to end, the last one
+    The model's own limit holds where it is lower than `max_length`, or without one. A text that spells a
+    special token, such as [SEP], is cut like any other text. Every text has at least one token.
+    One that `reads_on` keeps all of a longer text: passages of `max_length` tokens end to end, the last one
     shorter, each with special tokens of its own.
     Pickling keeps the folder's name and not the vocabulary.
     """
 
-    is_slow = False
+    is_slow, size = False, None
 
     def __init__(
         self, folder: Path, max_length: int | None = None, threads: int = 1, reads_on: bool = False
@@ -63,7 +58,7 @@ class HubTokenizer:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Equal for two tokenizers only if they cut alike."""
+        """Equal for two tokenizers only if they tokenize alike."""
         how = (self.max_length, self._blank, *(["reads on to the end"] if self.reads_on else []))
         content = (self.folder / FILE).read_bytes() + repr(how).encode("utf-8")
         return hashlib.blake2b(content, digest_size=16).hexdigest()
@@ -121,9 +116,9 @@ def _load(folder: Path, max_length: int | None) -> Any:
 
 @contextmanager
 def _own_threads_only() -> Iterator[None]:
-    """Keep the library from threads of its own, of which it warns at every later fork.
+    """Keep the library from starting threads, of which it warns at every later fork.
 
-    Whoever set its variable knows why, and is obeyed.
+    If its variable is already set, it stays unchanged.
     """
     is_ours = PARALLELISM not in os.environ
     if is_ours:
@@ -142,7 +137,7 @@ CPU = torch.device("cpu")
 class FrozenFeatures:
     """Texts -> rows of F features (float32): x / |x|, x the mean of a text's states, its first or its last.
 
-    Texts of like length share a batch. On a GPU states are computed in bfloat16, elsewhere in
+    Texts of similar length share a batch. On a GPU states are computed in bfloat16, elsewhere in
     float32, where a text's features do not depend on its neighbors.
     """
 
@@ -169,7 +164,7 @@ class FrozenFeatures:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Equal for two of them only if they compute alike, up to rounding."""
+        """Equal for two of them only if they compute the same, up to rounding."""
         parts = (self._facts.weights, self._facts.pooling, self._tokenizer.fingerprint)
         return hashlib.blake2b(repr(parts).encode("utf-8"), digest_size=16).hexdigest()
 

@@ -1,23 +1,20 @@
-"""The networks of a run, made from its configuration: plain functions, one `match`."""
+"""The networks of a run, made from its configuration, and what its expert reads texts with."""
 
-import hashlib
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Sequence
+from pkgutil import resolve_name
 
 import numpy as np
 import torch
 
-from mein.config import Config, make_config
+from mein.config import Config
 from mein.data.labels import Label
 from mein.data.soft_labels import SoftLabels, SoftLabelTable, checked
-from mein.errors import ConfigError, RunError
-from mein.experts.average import AverageExpert
-from mein.experts.base import Expert
-from mein.experts.language_model import ElmoFeatures, LanguageModel
-from mein.experts.lstm import LSTMExpert
-from mein.experts.transformer import LEAST_PROBABILITY, GivenExpert, LinearExpert
-from mein.hub import FrozenFeatures, HubTokenizer, fetch, load_transformer
+from mein.errors import ConfigError
+from mein.experts.base import Blueprint, Expert
+from mein.experts.language_model import LanguageModel
+from mein.experts.lstm import language_model_of
+from mein.experts.transformer import LEAST_PROBABILITY
+from mein.hub import FrozenFeatures, HubTokenizer, fetch
 from mein.imitators.reference import Imitators
 from mein.model.artefacts import HUB
 from mein.runtime.processes import cores
@@ -26,40 +23,25 @@ from mein.text.indexer import Indexer, Reader
 from mein.text.ragged import Ragged
 from mein.text.words import Words
 
-LANGUAGE_MODEL = "language_model.safetensors"
-ADAPTED = "pretraining"  # the run folder inside the folder of a transformer that has read raw text
-
 
 def build_expert(config: Config, folder: RunFolder, indexer: Indexer, classes: int) -> Expert:
     """The expert of a run, before it has learned anything from labels."""
-    settings = config.expert
-    match settings.kind:
-        case "transformer":
-            return load_transformer(folder / HUB, classes, config.seed, settings.frozen_layers)
-        case "frozen":
-            assert isinstance(indexer.reader, FrozenFeatures)
-            return LinearExpert(indexer.reader.size, classes)
-        case "given":
-            return GivenExpert(classes)
-    frequencies = word_frequencies(config, indexer.words)
-    if settings.kind == "average":
-        return AverageExpert(settings, indexer.words.size, classes, frequencies)
-    features = None
-    if settings.kind == "elmo-lstm":
-        features = ElmoFeatures(build_language_model(config, indexer.words))
-    return LSTMExpert(settings, indexer.words.size, classes, frequencies, features)
+    blueprint = Blueprint(
+        settings=config.expert,
+        classes=classes,
+        seed=config.seed,
+        vocabulary_size=indexer.words.size,
+        frequencies=word_frequencies(config, indexer.words),
+        row_size=None if indexer.reader is None else indexer.reader.size,
+        hub=folder / HUB,
+    )
+    build: Callable[[Blueprint], Expert] = resolve_name(config.expert.traits.network)
+    return build(blueprint)
 
 
 def build_language_model(config: Config, words: Words) -> LanguageModel:
-    """The language model whose weights the expert of a run takes over."""
-    settings = config.expert
-    return LanguageModel(
-        settings.embedding_dim,
-        settings.hidden_dim,
-        words.size,
-        word_frequencies(config, words),
-        is_bidirectional=settings.kind == "elmo-lstm",
-    )
+    """The language model that the expert of a run starts from."""
+    return language_model_of(config.expert, words.size, word_frequencies(config, words))
 
 
 def word_frequencies(config: Config, words: Words) -> torch.Tensor | None:
@@ -74,7 +56,7 @@ def build_imitators(config: Config, pieces: int, classes: int, is_taught: bool) 
 
 
 class SoftLabelReader:
-    """What the teacher says of each text, as log-probabilities; it is looked for when first asked."""
+    """The teacher's log-probabilities for each text; a table is opened when first used."""
 
     def __init__(self, config: Config, classes: Sequence[Label], soft_labels: SoftLabels | None) -> None:
         self.config = config
@@ -88,8 +70,13 @@ class SoftLabelReader:
 
     @property
     def is_slow(self) -> bool:
-        """Whether it is a function, which may do anything, and no table."""
+        """Whether it is a function, which may be slow, and not a table."""
         return self.config.expert.model is None and not isinstance(self.soft_labels, SoftLabelTable)
+
+    @property
+    def size(self) -> int:
+        """Y."""
+        return len(self.classes)
 
     def digest(self) -> str | None:
         """A checksum of the table that it looks texts up in; a function has none."""
@@ -99,11 +86,11 @@ class SoftLabelReader:
     def __call__(self, texts: Sequence[str]) -> Ragged:
         """log p (Y numbers) of each text."""
         self.soft_labels = open_soft_labels(self.config, self.classes, self.soft_labels)
-        said = np.zeros((0, len(self.classes)))
-        if len(texts):  # many a function fails on none
-            said = checked(self.soft_labels(texts), len(texts), len(self.classes), "The teacher")
-        log_p = np.log(np.maximum(said, LEAST_PROBABILITY)).astype(np.float32)
-        return Ragged(log_p.ravel(), np.arange(len(texts) + 1, dtype=np.int64) * len(self.classes))
+        probabilities = np.zeros((0, self.size))
+        if len(texts):  # many functions fail on an empty list
+            probabilities = checked(self.soft_labels(texts), len(texts), self.size, "The teacher")
+        log_p = np.log(np.maximum(probabilities, LEAST_PROBABILITY)).astype(np.float32)
+        return Ragged(log_p.ravel(), np.arange(len(texts) + 1, dtype=np.int64) * self.size)
 
 
 def open_soft_labels(config: Config, classes: Sequence[Label], soft_labels: SoftLabels | None) -> SoftLabels:
@@ -112,7 +99,7 @@ def open_soft_labels(config: Config, classes: Sequence[Label], soft_labels: Soft
         return soft_labels
     if config.expert.model is None:
         raise ConfigError(
-            "expert.kind is 'teacher', but there is none: give --soft-labels FILE, or teacher= in Python."
+            "expert.kind is 'given' but no teacher is: use --soft-labels FILE, or soft_labels= in Python."
         )
     return SoftLabelTable(config.expert.model, config.columns, classes)
 
@@ -126,79 +113,16 @@ def open_reader(
 ) -> Reader | None:
     """What the expert reads texts with, where it does not read our words."""
     settings = config.expert
-    if settings.kind == "given":
+    if settings.traits.reads == "probabilities":
         return SoftLabelReader(config, classes, soft_labels)
     if soft_labels is not None:
-        raise ConfigError(f"A teacher was given, but expert.kind is {settings.kind!r}: set it to teacher.")
-    if settings.reads_words:
+        raise ConfigError(f"A teacher was given, but expert.kind is {settings.kind!r}: set it to given.")
+    if settings.traits.reads == "words":
         return None
     if not (folder / HUB).exists():
         assert settings.model is not None
         fetch(settings.model, folder / HUB, len(classes), settings.layers, settings.frozen_layers)
     threads = config.runtime.workers or cores()
-    if settings.kind == "frozen":
+    if settings.traits.reads == "features":
         return FrozenFeatures(folder / HUB, config.words.max_length, device, threads)
     return HubTokenizer(folder / HUB, config.words.max_length, threads)
-
-
-def words_of_language_model(config: Config) -> Words | None:
-    """The vocabulary that a pre-trained language model brings along."""
-    if config.expert.language_model is None:
-        return None
-    folder = RunFolder(Path(config.expert.language_model))
-    theirs = settings_of_language_model(folder.path)
-    ours = _shared_settings(config)
-    differences = [name for name in ours if theirs[name] != ours[name]]
-    if differences:
-        told = ", ".join(f"{name}={_as_set(theirs[name])}" for name in differences)
-        raise ConfigError(
-            f"The language model in {folder.path} was trained with other settings: set {told}, "
-            f"instead of {', '.join(_as_set(ours[name]) for name in differences)}."
-        )
-    return Words.load(folder / "words.txt")
-
-
-def settings_of_language_model(path: Path) -> dict[str, Any]:
-    """The settings, by dotted name, that an expert must share with the language model in a folder."""
-    folder = RunFolder(path)
-    if not (folder / LANGUAGE_MODEL).exists():
-        raise RunError(_why_none(folder))
-    return _shared_settings(make_config(folder.read_json("config.json").get("config", {})))
-
-
-def _why_none(folder: RunFolder) -> str:
-    """A sentence for a folder without a language model."""
-    if (folder / ADAPTED).exists():
-        return f"{folder.path} holds a transformer that read raw text: give it by --set expert.model."
-    content = folder.read_json("config.json") if (folder / "config.json").exists() else {}
-    elsewhere = content.get("config", {}).get("expert", {}).get("language_model")
-    if elsewhere is not None:
-        return f"{folder.path} started from the language model in {elsewhere}: give that."
-    return f"{folder.path} holds no language model: make one with `mein pretrain` in a folder of its own."
-
-
-def digest_of_language_model(config: Config) -> str:
-    """A checksum of its weights."""
-    assert config.expert.language_model is not None
-    with (Path(config.expert.language_model) / LANGUAGE_MODEL).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _shared_settings(config: Config) -> dict[str, Any]:
-    """What a state means; how much of a document is read is the expert's own affair."""
-    words, expert = config.words, config.expert
-    return {
-        "words.tokenizer": words.tokenizer,
-        "words.lowercase": words.lowercase,
-        "words.min_documents": words.min_documents,
-        "words.max_words": words.max_words,
-        "expert.kind": expert.kind,
-        "expert.embedding_dim": expert.embedding_dim,
-        "expert.hidden_dim": expert.hidden_dim,
-        "expert.normalizes_embeddings": expert.is_normalized,
-    }
-
-
-def _as_set(value: Any) -> str:
-    """A value as --set takes it."""
-    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

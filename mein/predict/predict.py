@@ -174,7 +174,7 @@ def predict_file(
 
 def _rows(model: Model, wanted: Wanted) -> int:
     """How many documents are labeled at a time: what a kill may lose."""
-    is_slow = model.config.expert.has_encoder and not wanted.imitators_only
+    is_slow = model.config.expert.traits.has_encoder and not wanted.imitators_only
     return SLOW_CHUNK_ROWS if is_slow else CHUNK_ROWS
 
 

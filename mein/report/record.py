@@ -17,6 +17,7 @@ from mein.evaluation.metrics import Scores, apply_temperature
 from mein.evaluation.significance import BootstrapResult
 from mein.evaluation.systems import EXPERT, MIXTURE
 from mein.experts.config import reads_raw_text
+from mein.experts.kinds import KINDS, Kind
 from mein.mixture.gates import Weights
 from mein.model.artefacts import damaged, read_done, verify
 from mein.runtime.provenance import without_credentials
@@ -68,6 +69,11 @@ class Finished:
         return next((line["headline"] for line in self.stage("verdict") if "headline" in line), "")
 
     @property
+    def traits(self) -> Kind:
+        """What the kind of its expert declares."""
+        return KINDS[self.config["expert"]["kind"]]
+
+    @property
     def is_self_training(self) -> bool:
         """Whether its expert also learned from another run."""
         return self.config["expert"].get("from_run") is not None
@@ -75,19 +81,17 @@ class Finished:
     @property
     def reads_raw_text(self) -> bool:
         """Whether its expert learned from the raw text by itself, without imitators."""
-        settings = self.config["expert"]
-        return bool(self.gates) and reads_raw_text(settings["kind"], settings["training"])
+        return bool(self.gates) and reads_raw_text(self.traits, self.config["expert"]["training"])
 
     @property
     def is_given(self) -> bool:
-        """Whether its expert is somebody else's word, which learned nothing here."""
-        return bool(self.config["expert"]["kind"] == "given")
+        """Whether its expert's probabilities were given, so that it learned nothing here."""
+        return not self.traits.learns
 
     @property
     def knows_labels_only(self) -> bool:
         """Whether its expert has learned from these labels and nothing else."""
-        is_blank = self.config["expert"]["kind"] in ("lstm", "average")  # not pre-trained, by whomever
-        return is_blank and not self.is_self_training and not self.reads_raw_text
+        return not (self.traits.is_pretrained or self.is_self_training or self.reads_raw_text)
 
     @property
     def teaches_with_lexicon(self) -> bool:
@@ -195,7 +199,7 @@ def read_finished(path: Path) -> Finished:
             temperature=weights.temperature,
             **optional,
         )
-        run.rows  # noqa: B018 - read now: whoever needs them later cannot tell what is wrong
+        run.rows, run.traits  # noqa: B018 - read now: whoever needs them later cannot tell what is wrong
     return run
 
 

@@ -79,7 +79,7 @@ def learn_from_labels(run: Run, expert: Expert) -> Weights:
     """Line 1: Theta' = argmin L_s."""
     train_part, dev_part = training_part(run, labeled_part(run, "train")), labeled_part(run, "dev")
     prepare_start(run, expert)
-    if run.config.expert.kind != "given":  # it has learned already
+    if run.config.expert.traits.learns:
         run.log("Stage 1: the expert learns from the labels (*: the best epoch so far)")
         objective = objective_of(run, expert, None, "expert")
         settings = (stage_1(run.config), objective, run.runtime, run.config.seed)

@@ -9,7 +9,7 @@ from mein.data.labels import in_number
 from mein.data.splits import empty_texts
 from mein.errors import InputError, RunError
 from mein.model.artefacts import load_indexer, save_indexer
-from mein.model.build import words_of_language_model
+from mein.model.pretrained import words_of_language_model
 from mein.run.documents import HeldOut, Split, UnlabeledTexts, held_out_rows
 from mein.runtime.processes import cores
 from mein.runtime.progress import Reporter, Task

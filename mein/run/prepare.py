@@ -11,12 +11,8 @@ from mein.errors import MeinError, RunError
 from mein.evaluation.systems import CONTROLS
 from mein.mixture.inference import choose_device
 from mein.model.artefacts import HUB, load_indexer
-from mein.model.build import (
-    digest_of_language_model,
-    open_reader,
-    open_soft_labels,
-    words_of_language_model,
-)
+from mein.model.build import open_reader, open_soft_labels
+from mein.model.pretrained import digest_of_language_model, words_of_language_model
 from mein.run.documents import Split, UnlabeledTexts, check_sources
 from mein.run.parts import encode_parts
 from mein.run.state import Run
@@ -44,7 +40,7 @@ def prepare(
     spread: an engine that encodes the text on other machines.
     """
     labeled = check_sources(config, corpus)
-    if config.expert.kind == "given":
+    if config.expert.traits.reads == "probabilities":
         soft_labels = open_soft_labels(config, labeled.labels.classes, soft_labels)
         _refuse_unknown_texts(soft_labels, labeled, corpus)
     words_of_language_model(config)  # refuses one that does not fit, before the folder is taken

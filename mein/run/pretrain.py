@@ -1,8 +1,7 @@
-"""Mein pretrain: a language model, or a transformer that reads on.
+"""`mein pretrain`: a language model, or a transformer pre-trained further, from raw text.
 
-A language model as an artefact: made from raw text in a folder of its own, or inside a run.
-
-A transformer that has read raw text, as an artefact: a folder that everybody's programs can read.
+A language model is an artefact in a folder of its own, or inside a run. A transformer is left in a folder
+that other programs can load as well:
 
 config.json, model.safetensors ...  what transformers writes for an encoder and a tokenizer; config.json last
 1_Pooling/config.json               how its states become features
@@ -24,7 +23,8 @@ from mein.hub import HubTokenizer, fetch_masked, load_masked, save_encoder
 from mein.hub.fetch import CONFIG, WEIGHTS
 from mein.mixture.inference import choose_device
 from mein.model.artefacts import HUB, load_indexer, restore, seal
-from mein.model.build import ADAPTED, build_language_model, words_of_language_model
+from mein.model.build import build_language_model
+from mein.model.pretrained import ADAPTED, words_of_language_model
 from mein.run.parts import encode_raw
 from mein.runtime import ranks
 from mein.runtime.progress import Quiet, Reporter
@@ -48,7 +48,7 @@ def pretrain(
     *,
     resume: bool = False,
 ) -> float:
-    """Leave a language model of the source's text in a folder; its perplexity on held-out text."""
+    """Train a language model on the source's text, in a folder; its perplexity on held-out text."""
     reporter = reporter if ranks.is_first() else Quiet()
     with folder.held():
         identity = config.model_dump(mode="json", exclude={"runtime"})
@@ -74,12 +74,12 @@ def language_model(
     runtime: Runtime,
     device: torch.device,
 ) -> LanguageModel:
-    """The language model that an expert starts from: the one that is there, or one trained now."""
+    """The language model that an expert starts from: the one that the settings name, or one trained now."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(config.seed, "initial weights", STAGE))
         model = build_language_model(config, words).to(device)
     if config.expert.language_model is not None:
-        words_of_language_model(config)  # refuses what does not fit
+        words_of_language_model(config)  # refuses one that does not fit
         restore(RunFolder(Path(config.expert.language_model)), STAGE, model)
         return model
     path = runtime.folder / f"{STAGE}.safetensors"
@@ -95,7 +95,7 @@ def language_model(
 
 
 class Rows:
-    """Some rows of a text, as one shard: what stands in for a store where there is little text."""
+    """Some rows of a text, as one shard: used instead of a store where there is little text."""
 
     shard_count = 1
 
@@ -108,7 +108,7 @@ class Rows:
 
 
 def held_apart(words: Ragged, seed: int) -> tuple[Rows, Rows]:
-    """Nine tenths of some documents to learn from, and a tenth, one at least, to be judged on."""
+    """Nine tenths of some documents to learn from, and a tenth, one at least, to evaluate on."""
     order = numpy_generator(seed, "held-out text").permutation(len(words))
     held_out = max(1, len(order) // 10)
     return Rows(words.take(np.sort(order[held_out:]))), Rows(words.take(np.sort(order[:held_out])))
@@ -117,10 +117,10 @@ def held_apart(words: Ragged, seed: int) -> tuple[Rows, Rows]:
 def adapt(
     config: Config, source: Source, name: str, out: Path, reporter: Reporter, *, resume: bool = False
 ) -> float:
-    """Let the expert's encoder read the source's text, and leave it in `out`; its held-out perplexity."""
+    """Pre-train the expert's encoder further on the source's text, in `out`; its held-out perplexity."""
     refuse_large_rate(config, "pretraining")
     if config.expert.frozen_layers is not None:
-        raise ConfigError("All layers of a transformer read raw text: leave expert.frozen_layers out.")
+        raise ConfigError("Pre-training trains all layers of a transformer: leave expert.frozen_layers out.")
     reporter = reporter if ranks.is_first() else Quiet()
     folder = RunFolder(out / ADAPTED)
     if ranks.is_first():
@@ -141,7 +141,7 @@ def adapt(
 
 
 def _fetched_tokenizer(config: Config, folder: RunFolder) -> HubTokenizer:
-    """Bring the model into the folder; what is refused here does not take the folder."""
+    """Fetch the model into the folder; a model that is refused does not claim the folder."""
     assert config.expert.model is not None
     try:
         fetch_masked(config.expert.model, folder / HUB, config.expert.layers)
@@ -174,7 +174,7 @@ def _read_on(config: Config, longest: int | None, out: Path, runtime: Runtime, d
 
 
 def _refuse_unknown_files(out: Path) -> None:
-    """Refuse a folder in which something lies, unless a run of ours lies there too."""
+    """Refuse a folder that holds files, unless it is one that `adapt` began."""
     names = sorted(path.name for path in out.iterdir()) if out.is_dir() else []
     if names and ADAPTED not in names:
         raise RunError(

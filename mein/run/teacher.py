@@ -1,14 +1,10 @@
-"""Before line 2: who labels the raw text, and its labels on every shard.
+"""Before line 2: the teacher of the imitators, and its soft labels p(y | X) beside every shard of a store.
 
-The word of who teaches the imitators on every document of a store: p(y | X), beside each shard, once.
+In the paper the teacher is the expert. But an expert with a few hundred labels has a high error, and a
+lexicon knows n-grams that it has not learned yet; so the teacher may be both, mixed as closed gates are
+before their tuning. Given probabilities, which learned nothing from these labels, are used unchanged.
 
 Several ranks share the shards; several processes of one machine may share a rank's.
-
-Who teaches the imitators of a run: its expert, or its expert and its lexicon together.
-
-In the paper it is the expert. But one that has learned from a few hundred labels errs often, and words
-know what it has not learned yet; so imitators may learn what both say, mixed as closed gates are before
-their tuning. Somebody else's word, which has not learned from these labels, is taught as it is.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -42,7 +38,7 @@ from mein.store.manifest import EXPERT_COLUMN, label_file, labeled_by, read_labe
 from mein.store.store import Store
 from mein.text.ragged import Ragged
 
-PART = 1_000  # documents that a lexicon is asked about at a time
+PART = 1_000  # documents that a lexicon predicts at a time
 KERNELS = 64  # that oneDNN keeps, one for each shape of a batch: more would grow with the documents
 DIED = (
     "A process that labels documents died (exit code {code}), perhaps for want of memory; "
@@ -52,19 +48,19 @@ DIED = (
 
 @dataclass(frozen=True)
 class Teacher:
-    """Who teaches the imitators: softmax(z) of the expert as in the paper, or what is said beside it too."""
+    """The teacher of the imitators: softmax(z) of the expert, or of z plus a lexicon's logits."""
 
     expert: Expert
     beside: Callable[[Ragged], np.ndarray] | None = None
-    """What a lexicon adds to z (n, Y), from the pieces of documents."""
+    """A lexicon's logits (n, Y) of the pieces of documents."""
     tau: float = 1.0
-    """By what both are divided."""
+    """Both are divided by it."""
 
     def __str__(self) -> str:
         return "the expert says" if self.beside is None else "expert and lexicon say"
 
     def probs(self, z: np.ndarray, pieces: Ragged) -> np.ndarray:
-        """p(y | X) (n, Y), float32, of documents with their pieces, of which the expert said z (n, Y)."""
+        """p(y | X) (n, Y), float32, of documents with these pieces and the expert's logits z (n, Y)."""
         if self.beside is None:
             return functional.softmax(torch.from_numpy(z), dim=1).numpy()
         parts = np.array_split(np.arange(len(z)), 1 + len(z) // PART)  # a lexicon takes 100 bytes a piece
@@ -80,16 +76,16 @@ LabelingEngine = Callable[[Teacher, Store, Sequence[Label], str, Sequence[int]],
 def label_documents(
     teacher: Teacher, stores: Iterable[Store], classes: Sequence[Label], by: str, reporter: Reporter
 ) -> None:
-    """Label what is not labeled yet, in this process: soft, without dropout."""
+    """Label what is not labeled yet, in this process, without dropout."""
     for store in stores:
         label_store(store, classes, by, partial(label_here, teacher, store, classes, by), reporter)
     torch.cuda.empty_cache()  # a batch takes gigabytes of a GPU, and training needs other sizes
 
 
 def label_store(store: Store, classes: Sequence[Label], by: str, work: Work, reporter: Reporter) -> int:
-    """Label the shards that lack it, prove the others, and seal the whole; returns how many others wrote.
+    """Label the shards without labels, verify the others, and seal the store.
 
-    Every rank must call, and takes its share of the shards.
+    Returns how many shards other teachers labeled. Every rank must call, and takes its share of the shards.
     """
     if store.has_column(EXPERT_COLUMN):
         refuse_other_classes(store, classes)
@@ -114,7 +110,7 @@ def label_store(store: Store, classes: Sequence[Label], by: str, work: Work, rep
 
 
 def write_label_file(teacher: Teacher, store: Store, classes: Sequence[Label], by: str, shard: int) -> None:
-    """Ask the tutor about one shard."""
+    """Label one shard."""
     for _ in label_here(teacher, store, classes, by, [shard]):
         pass
 
@@ -135,7 +131,7 @@ def label_here(
 def label_in_processes(
     run: Path, store: Store, by: str, workers: int, shards: Sequence[int]
 ) -> Iterator[int]:
-    """Label shards in processes that load a run's tutor each, share the cores, and tell of whole shards."""
+    """Label shards in processes that each load a run's teacher and share the cores; yields per shard."""
     threads = max(1, cores() // workers)
     environment = {"OMP_NUM_THREADS": str(threads), "ONEDNN_PRIMITIVE_CACHE_CAPACITY": str(KERNELS)}
     arguments = [str(run), str(store.place), by]
@@ -150,7 +146,7 @@ def _send(shard: int, stream: IO[bytes]) -> None:
 
 
 def _verified(store: Store, shard: int, classes: Sequence[Label], by: str) -> bool:
-    """Refuse a label file that is not whole, or another expert's; whether a stranger wrote it."""
+    """Refuse a damaged label file or another expert's; whether its author is unknown."""
     file = label_file(store.shards[shard].file)
     with store.place.reading(file) as path:
         read_labels(path, f"{store.place}/{file}", store.shards[shard].documents, classes)
@@ -203,7 +199,7 @@ def load_teacher(folder: RunFolder, config: Config, device: torch.device) -> Tea
 
 
 def author_of(folder: RunFolder, config: Config) -> str:
-    """A checksum of who labels for a run; none where the folder has no expert of its own."""
+    """A checksum of the teacher of a run; empty where the folder has no expert of its own."""
     path = folder / (TEACHER if teaches_with_lexicon(config) else EXPERT)
     return sha256_of(path) if path.exists() else ""
 
@@ -219,6 +215,6 @@ def _with_lexicon(folder: RunFolder, expert: Expert, lexicon: Lexicon) -> Teache
 
 
 def teaches_with_lexicon(config: Config) -> bool:
-    """Whether a lexicon teaches beside the expert."""
+    """Whether the teacher is expert and lexicon."""
     is_wanted = config.imitator_training.learns_lexicon and config.mixture.uses_lexicon
-    return is_wanted and config.expert.kind != "given"
+    return is_wanted and config.expert.traits.learns

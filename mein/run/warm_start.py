@@ -1,8 +1,7 @@
-"""Before line 1: word vectors, a language model, a former run (--from-run).
+"""Before line 1: what the expert starts from: word vectors, a language model, a finished run (--from-run).
 
-What an expert knows before a label: a language model or vectors, of train and raw text, never of dev.
-
-A student: an expert that learns from the labels and from what a finished run says of unlabeled text.
+Vectors and language models are learned from train and unlabeled text, never from dev. With --from-run, a
+self-training round, the expert learns from the labels and from that run's predictions for unlabeled text.
 """
 
 import hashlib
@@ -18,9 +17,8 @@ from mein.config import Config
 from mein.data.corpus import Corpus
 from mein.errors import ConfigError, InputError, RunError
 from mein.evaluation.systems import MIXTURE
-from mein.experts.average import AverageExpert
 from mein.experts.base import Expert
-from mein.experts.lstm import LSTMExpert
+from mein.experts.language_model import LanguageModel
 from mein.model.loading import Classifiers, FinishedRun
 from mein.model.model import Model
 from mein.run.documents import Split, UnlabeledTexts
@@ -41,15 +39,15 @@ VECTORS = "vectors"
 
 
 def prepare_start(run: Run, expert: Expert) -> None:
-    """Give the expert what it knows before it has seen a label."""
-    if isinstance(expert, AverageExpert):
-        _start_from_vectors(run, expert)
-    elif run.config.expert.has_language_model:
-        assert isinstance(expert, LSTMExpert)
-        _start_from_language_model(run, expert)
+    """Give the expert what its kind starts from, learned from text without labels."""
+    match run.config.expert.traits.starts_from:
+        case "vectors":
+            expert.start_from(_vectors(run))
+        case "language model":
+            expert.start_from(_language_model(run))
 
 
-def _start_from_language_model(run: Run, expert: LSTMExpert) -> None:
+def _language_model(run: Run) -> LanguageModel:
     if run.is_taught:
         texts: list[Text] = [run.store(part) for part in ("train", "unlabeled")]
         held_out: Text = run.store("held_out")
@@ -57,14 +55,13 @@ def _start_from_language_model(run: Run, expert: LSTMExpert) -> None:
         learned_from, held_out = held_apart(run.store("train").words(), run.config.seed)
         texts = [learned_from]
     with run.folder.timed("language_model"):
-        words = run.indexer.words
-        expert.take_over(language_model(run.config, words, texts, held_out, run.runtime, run.device))
+        return language_model(run.config, run.indexer.words, texts, held_out, run.runtime, run.device)
 
 
-def _start_from_vectors(run: Run, expert: AverageExpert) -> None:
+def _vectors(run: Run) -> torch.Tensor:
     path = run.folder / f"{VECTORS}.safetensors"
     if not ranks.exists(path) and ranks.is_first():
-        run.runtime.reporter.log("Word vectors are made of the text")
+        run.runtime.reporter.log("Word vectors are learned from the text")
         parts = ("train", "unlabeled") if run.is_taught else ("train",)
         with run.folder.timed(VECTORS):
             texts = shards_at_random([run.store(part) for part in parts], run.config.seed)
@@ -72,7 +69,7 @@ def _start_from_vectors(run: Run, expert: AverageExpert) -> None:
             vectors = word_vectors(texts, run.indexer.words.size, dim, seed)
         save_tensors(path, {VECTORS: torch.from_numpy(vectors)}, {})
     ranks.barrier()  # the first may still be at it
-    expert.start_from(load_tensors(path)[0][VECTORS])
+    return load_tensors(path)[0][VECTORS]
 
 
 def shards_at_random(stores: Sequence[Store], seed: int) -> Iterator[Ragged]:
@@ -83,13 +80,13 @@ def shards_at_random(stores: Sequence[Store], seed: int) -> Iterator[Ragged]:
         yield store.words(shard)
 
 
-SELF_TRAINING = "lessons"  # the folder of a run with what its teacher says
-NO_TEXT = "A student needs unlabeled text to hear its teacher on: give --unlabeled FILE."
+SELF_TRAINING = "lessons"  # the folder of a run with its teacher's predictions
+NO_TEXT = "Self-training needs unlabeled text for the teacher to predict: give --unlabeled FILE."
 PART_DOCUMENTS = 10_000  # in one of its files: what a kill may lose
 
 
 def refuse_other_previous_run(config: Config, corpus: Corpus, labeled: Split) -> None:
-    """Refuse a teacher that is no finished run, or that knows other labels: dev's may be among them."""
+    """Refuse a teacher that is no finished run, or learned from other labels: dev's may be among them."""
     if config.expert.from_run is None:
         return
     if corpus.unlabeled is None:
@@ -99,26 +96,26 @@ def refuse_other_previous_run(config: Config, corpus: Corpus, labeled: Split) ->
         raise RunError(
             f"{folder.path} holds no finished run: give --from-run the folder of one, or restore it."
         )
-    if FinishedRun.open(folder.path).config.expert.kind == "given":
+    if not FinishedRun.open(folder.path).config.expert.traits.learns:
         raise ConfigError(
-            f"The expert of the run in {folder.path} is somebody else's word, which cannot be asked about "
-            "new text: give the same --soft-labels to the student instead, without --from-run."
+            f"The run in {folder.path} was trained with given probabilities, which do not cover new text: "
+            "use the same --soft-labels instead of --from-run."
         )
     known, classes = folder.read_json("labels.json"), list(labeled.labels.classes)
     if known.get("classes") != classes:
         raise InputError(
-            f"The run in {folder.path} has the classes {known.get('classes')}, its student "
+            f"The run in {folder.path} has the classes {known.get('classes')}, this one "
             f"{classes}: give both the same labels."
         )
     if known.get("documents") != labeled.digest:
         raise InputError(
-            f"The run in {folder.path} has other labels than its student, or weighs or splits them "
-            "otherwise: give both the same --labeled, --dev, --seed, dev_fraction and weights."
+            f"The run in {folder.path} has other labels than this one, or other weights or another split of "
+            "them: give both the same --labeled, --dev, --seed, dev_fraction and weights."
         )
 
 
 def has_previous_run(folder: RunFolder, config: Config) -> bool:
-    """Whether the run that a student learned from is still where it was."""
+    """Whether the run of --from-run is still where it was."""
     if config.expert.from_run is None or not RunFolder(Path(config.expert.from_run)).is_done:
         return False
     try:
@@ -134,20 +131,20 @@ def digest_of_previous_run(config: Config) -> str:
 
 
 def load_previous_run(config: Config, device: torch.device, *, knows_dev: bool) -> Model:
-    """The mixture of the run that a student learns from."""
+    """The mixture of the run of --from-run."""
     run = FinishedRun.open(Path(str(config.expert.from_run)))
     return Classifiers(run.folder, run.config, device, knows_dev=knows_dev).load(MIXTURE)
 
 
 def stage_1(config: Config) -> SupervisedConfig:
-    """How the expert learns: a student's epochs are longer, and so it has a number of its own."""
+    """The settings of stage 1: self-training has its own number of epochs, since they are longer."""
     if config.expert.from_run is None:
         return config.expert_training
     return config.expert_training.model_copy(update={"epochs": config.expert.self_training_epochs})
 
 
 def training_part(run: Run, train_part: LabeledPart) -> LabeledPart:
-    """Train; for a student with labels as probabilities (n, Y), and after it what its teacher says."""
+    """Train; in self-training labels are probabilities (n, Y), followed by the teacher's predictions."""
     if run.config.expert.from_run is None:
         return train_part
     with run.folder.timed("lessons"):
@@ -156,43 +153,44 @@ def training_part(run: Run, train_part: LabeledPart) -> LabeledPart:
         ranks.barrier()
     examples = [_read_part(path) for path in sorted((run.folder / SELF_TRAINING).glob("*.safetensors"))]
     certain = np.eye(run.classes, dtype=np.float32)[train_part.labels]
-    labels = np.concatenate([certain, *(said for _, said in examples)])
-    weights = np.concatenate([train_part.weights, *(np.ones(len(said), np.float32) for _, said in examples)])
+    labels = np.concatenate([certain, *(probs for _, probs in examples)])
+    ones = (np.ones(len(probs), np.float32) for _, probs in examples)
+    weights = np.concatenate([train_part.weights, *ones])
     words = concatenate([train_part.words, *(words for words, _ in examples)])
     return LabeledPart(words, labels, weights, np.zeros((0, len(labels), run.classes), np.float32))
 
 
 def _label_by_previous_run(run: Run) -> None:
-    """Ask the teacher about some unlabeled documents, and write down what it says, file after file."""
+    """Write the teacher's predictions for some unlabeled documents, file after file."""
     if _unlabeled(run) == 0:
         raise ConfigError(NO_TEXT)
     documents = min(_unlabeled(run), run.config.expert.self_training_documents)
     teacher = load_previous_run(run.config, run.device, knows_dev=False)
     (run.folder / SELF_TRAINING).mkdir(exist_ok=True)
-    said_by = run.config.expert.from_run
-    run.runtime.reporter.log(f"Before stage 1: what {said_by} says of {documents:,} unlabeled documents")
+    name = run.config.expert.from_run
+    run.runtime.reporter.log(f"Before stage 1: {name} predicts {documents:,} unlabeled documents")
     with run.runtime.reporter.task("lessons", documents) as task:
         for number, texts in enumerate(_texts(run)):
             path = run.folder / SELF_TRAINING / f"{number:05}.safetensors"
             facts = {"texts": hashlib.blake2b(json.dumps(texts).encode("utf-8"), digest_size=16).hexdigest()}
             if not path.exists() or load_facts(path) != facts:
-                words, said = _said(run, teacher, texts)
-                arrays = {"values": words.values, "offsets": words.offsets, "said": said}
+                words, probs = _predicted(run, teacher, texts)
+                arrays = {"values": words.values, "offsets": words.offsets, "probs": probs}
                 save_tensors(path, {name: torch.from_numpy(array) for name, array in arrays.items()}, facts)
             task.advance(len(texts))
     torch.cuda.empty_cache()  # its batches take gigabytes of a GPU, and training needs other sizes
 
 
-def _said(run: Run, teacher: Model, texts: list[str]) -> tuple[Ragged, np.ndarray]:
-    """What the student reads of some texts, and p(y | X) (n, Y) by its teacher."""
+def _predicted(run: Run, teacher: Model, texts: list[str]) -> tuple[Ragged, np.ndarray]:
+    """What the expert reads of some texts, and p(y | X) (n, Y) by its teacher."""
     documents = teacher.encode(texts)
-    said = np.exp(teacher.mixture_log_probs(documents, teacher.alpha(documents))).astype(np.float32)
+    probs = np.exp(teacher.mixture_log_probs(documents, teacher.alpha(documents))).astype(np.float32)
     reads_alike = teacher.indexer.fingerprint == run.indexer.fingerprint
-    return (documents.words if reads_alike else run.indexer.encode_ragged(texts)[0]), said
+    return (documents.words if reads_alike else run.indexer.encode_ragged(texts)[0]), probs
 
 
 def _texts(run: Run) -> Iterator[list[str]]:
-    """The unlabeled documents that the teacher is asked about, those of one file at a time."""
+    """The unlabeled documents that the teacher predicts, those of one file at a time."""
     total = _unlabeled(run)
     is_drawn = drawn_rows(total, run.config.expert.self_training_documents, run.config.seed)
     wanted = np.ones(total, dtype=bool) if is_drawn is None else is_drawn
@@ -222,4 +220,4 @@ def _unlabeled(run: Run) -> int:
 def _read_part(path: Path) -> tuple[Ragged, np.ndarray]:
     """What is in one file: documents, and the teacher's probabilities (n, Y)."""
     tensors: dict[str, Any] = {name: tensor.numpy() for name, tensor in load_tensors(path)[0].items()}
-    return Ragged(tensors["values"], tensors["offsets"]), tensors["said"]
+    return Ragged(tensors["values"], tensors["offsets"]), tensors["probs"]

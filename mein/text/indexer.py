@@ -34,6 +34,10 @@ class Reader(Protocol):
     def is_slow(self) -> bool:
         """Whether its work is to be shown, and kept, a few documents at a time."""
 
+    @property
+    def size(self) -> int | None:
+        """How many numbers each row holds, where all hold as many."""
+
     def __call__(self, texts: Sequence[str]) -> Ragged:
         """A row for each text."""
 

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from mein.experts.base import Expert
 from mein.experts.gpu_lstm import STEP, Shape, can_capture
-from mein.experts.lstm import LSTMExpert
 from mein.imitators.projected import projected_loss, stream_of
 from mein.imitators.reference import Imitators
 from mein.imitators.windows import Stream
@@ -58,7 +57,7 @@ def made_ready(
     epochs: int,
 ) -> AbstractContextManager[None]:
     """Keep an expert ready for batches such as these of an epoch; without a GPU nobody looks at them."""
-    if ranks.world() > 1 or not isinstance(expert, LSTMExpert) or not can_capture(device_of(expert)):
+    if ranks.world() > 1 or not expert.is_captured or not can_capture(device_of(expert)):
         return nullcontext()  # several processes have shares of batches, each of another shape
     widths = frequent_widths(batches, lengths, documents, epochs)
     return expert.capturing(shapes_read(expert, objective, widths, documents))

@@ -497,7 +497,7 @@ def test_an_expert_takes_over_embeddings_and_lstm_bit_for_bit() -> None:
     model = model_of()
     expert = LSTMExpert(EXPERT, VOCABULARY, 2, COUNTS).double()
     hidden = expert.hidden.weight.clone()
-    expert.take_over(model)
+    expert.start_from(model)
     assert torch.equal(expert.embedding.weight, model.embedding.weight)
     lstm = dict(model.reader(0).lstms[0].named_parameters())
     for name, parameter in expert.lstm.named_parameters():
@@ -512,7 +512,7 @@ def test_an_expert_takes_over_embeddings_and_lstm_bit_for_bit() -> None:
 def test_an_expert_sees_a_text_as_its_language_model_does(is_normalized: bool) -> None:
     model = model_of(is_normalized=is_normalized)
     expert = LSTMExpert(EXPERT, VOCABULARY, 2, COUNTS if is_normalized else None).double()
-    expert.take_over(model)
+    expert.start_from(model)
     words, lengths = torch.tensor([[3, 7, 2, 1], [5, 1, 0, 0]]), torch.tensor([4, 2])
     embedded = expert.embed(words, lengths, None)
     assert torch.equal(embedded, model.embedding(words))
@@ -615,7 +615,7 @@ def test_an_expert_with_elmo_takes_over_the_features_and_the_embeddings_but_not_
     expert = LSTMExpert(EXPERT, VOCABULARY, 2, COUNTS, ElmoFeatures(fresh)).double()
     assert expert.features is not None
     lstm = {name: p.clone() for name, p in expert.lstm.named_parameters()}
-    expert.take_over(trained)
+    expert.start_from(trained)
     assert torch.equal(expert.embedding.weight, trained.embedding.weight)
     assert torch.equal(expert.features.embedding.weight, trained.embedding.weight)
     for reader, direction in ((expert.features.forward_reader, 0), (expert.features.backward_reader, 1)):

@@ -1,4 +1,4 @@
-"""Experts of Hugging Face: what they say, whatever the padding, and what they read. See also test_hub.py."""
+"""Hugging Face experts: their logits, whatever the padding, and their readers. See also test_hub.py."""
 
 import json
 import os

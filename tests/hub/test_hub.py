@@ -250,7 +250,7 @@ def test_without_the_extra_one_sentence_says_what_to_install(
     fetch(str(source), tmp_path / "model", classes=2)
     monkeypatch.setattr(builtins, "__import__", without)
     sentence = (
-        r"^Experts of Hugging Face need .*'(transformers|tokenizers)'\): pip install '\.\[transformers\]'$"
+        r"^Hugging Face experts need .*'(transformers|tokenizers)'\): pip install '\.\[transformers\]'$"
     )
     with pytest.raises(MissingExtra, match=sentence):
         fetch(str(source), tmp_path / "other", classes=2)
@@ -279,7 +279,7 @@ class ReadsPadding(nn.Module):
 def test_a_network_that_reads_padding_is_refused() -> None:
     pytest.importorskip("transformers")
     with pytest.raises(
-        ConfigError, match=r"^it cannot be an expert, since padding or embeddings in the place"
+        ConfigError, match=r"^it cannot be an expert, since padding, or embeddings instead of"
     ):
         as_expert(ReadsPadding(), "it")
 

@@ -189,7 +189,7 @@ def test_what_frozen_layers_share_with_others_is_frozen_too(
             "Bert",
             {**SIZES, "embedding_size": 16},
             {"frozen_layers": 1},
-            r"^The layers of '.*' cannot be told ",
+            r"^The layers of '.*' cannot be disti",
         ),
         (
             "GPTNeo",
@@ -248,7 +248,8 @@ def test_reading_raw_text_freezes_nothing(sources: dict[str, Path], tmp_path: Pa
     }
     rates = {"expert_training__learning_rate": 1e-3, "pretraining__learning_rate": 1e-3}
     with pytest.raises(
-        ConfigError, match=r"^All layers of a transformer read raw text: leave expert.frozen_layers out.$"
+        ConfigError,
+        match=r"^Pre-training trains all layers of a transformer: leave expert.frozen_layers out.$",
     ):
         adapt(
             tiny.config(**settings, **rates), source_of_lists([TEXT]), "the text", tmp_path / "out", Quiet()

@@ -322,7 +322,7 @@ def test_models_that_cannot_tell_hidden_tokens_are_refused(tmp_path: Path, bert:
     sentence = rf"'{decoder}' cannot be loaded as a masked language model \(Unrecognized .*\): {OR_NOT}"
     refused(sentence, tmp_path, text, "--set", f"expert.model={decoder}")
     unmasked = hub_models.build("Roberta", tmp_path / "roberta")  # whose tokenizer, here, has no mask
-    sentence = rf"'{unmasked}' knows no mask token, so no token can be hidden: {OR_NOT}"
+    sentence = rf"'{unmasked}' has no mask token, so no token can be hidden: {OR_NOT}"
     refused(sentence, tmp_path, text, "--set", f"expert.model={unmasked}")
     added = hub_models.wrapped(hub_models.byte_pieces(True).backend_tokenizer, mask_token="<mask>")
     added.save_pretrained(unmasked)  # a mask, but behind the last embedding
@@ -353,7 +353,9 @@ def test_a_network_whose_head_mixes_tokens_is_refused(
         return network, fresh
 
     monkeypatch.setattr("mein.hub.masked.load_masked_network", mixing)
-    with pytest.raises(ConfigError, match="cannot read on, since its head looks beyond one token: choose an"):
+    with pytest.raises(
+        ConfigError, match="cannot be pre-trained, since its head uses more than one token: choose an"
+    ):
         read_on(tmp_path / "out", bert)
 
 
@@ -408,5 +410,5 @@ def test_too_little_text_is_refused(tmp_path: Path, bert: Path) -> None:
 
 
 def test_a_transformer_is_no_language_model_for_lstms(adapted: Path, text: Path, tmp_path: Path) -> None:
-    sentence = rf"{adapted} holds a transformer that read raw text: give it by --set expert\.model\."
+    sentence = rf"{adapted} holds a transformer pre-trained on raw text: give it by --set expert\.model\."
     refuses(sentence, "train", "--labeled", text, "--lm", adapted, "--out", tmp_path / "run", *TINY)

@@ -59,9 +59,7 @@ def test_every_artefact_is_required(runs: tuple[Path, Path]) -> None:
     }
 
 
-def test_an_artefact_of_another_run_is_refused(
-    runs: tuple[Path, Path], copy: Path, tmp_path: Path
-) -> None:
+def test_an_artefact_of_another_run_is_refused(runs: tuple[Path, Path], copy: Path, tmp_path: Path) -> None:
     for name in required(copy):
         if (runs[0] / name).read_bytes() == (runs[1] / name).read_bytes():
             continue

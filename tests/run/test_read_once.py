@@ -54,8 +54,10 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 def test_a_run_reads_each_input_and_each_artefact_once(tmp_path: Path, loads: Counter[str]) -> None:
     passes, corpus = Passes(), tiny.corpus()
-    parts = ("labeled", "unlabeled", "test")
-    corpus = replace(corpus, **{part: passes.counting(part, getattr(corpus, part)) for part in parts})
+    counted: dict[str, Any] = {
+        part: passes.counting(part, getattr(corpus, part)) for part in ("labeled", "unlabeled", "test")
+    }
+    corpus = replace(corpus, **counted)
     folder = RunFolder(tmp_path / "run")
     with folder.held():
         run = prepare(tiny.config(mixture__has_lexicon=True), corpus, folder, Quiet())

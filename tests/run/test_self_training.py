@@ -147,7 +147,7 @@ def test_what_was_heard_before_a_kill_is_not_asked_again(
     monkeypatch.setattr(student, "PART_DOCUMENTS", 50)
     tiny.run(tmp_path / "whole", expert__from_run=str(teacher))
     asked: list[int] = []
-    plain = student._said
+    plain = student._predicted
 
     def said(run: Any, model: Any, texts: list[str]) -> Any:
         if asked == [50]:
@@ -156,7 +156,7 @@ def test_what_was_heard_before_a_kill_is_not_asked_again(
         asked.append(len(texts))
         return plain(run, model, texts)
 
-    monkeypatch.setattr(student, "_said", said)
+    monkeypatch.setattr(student, "_predicted", said)
     with pytest.raises(KeyboardInterrupt):
         tiny.run(tmp_path / "killed", expert__from_run=str(teacher))
     asked.append(0)
@@ -168,7 +168,7 @@ def test_what_was_heard_before_a_kill_is_not_asked_again(
 def test_raw_text_that_has_changed_is_refused(
     teacher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(training, "taught_part", lambda *_: 1 / 0)
+    monkeypatch.setattr(training, "training_part", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         tiny.run(tmp_path / "run", expert__from_run=str(teacher))
     monkeypatch.undo()
@@ -261,7 +261,7 @@ def test_the_shell_trains_one(files: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.chdir(files)
     answer = mein(*command(files, "second"), "--from-run", "first")
     assert answer.code == 0, answer.err
-    assert f"what {files / 'first'} says of 120 unlabeled documents" in answer.out
+    assert f"{files / 'first'} predicts 120 unlabeled documents" in answer.out
     assert read_config(RunFolder(files / "second")).expert.from_run == str(files / "first")
     assert len(list((files / "second" / SELF_TRAINING).iterdir())) == 1
 
@@ -295,28 +295,28 @@ def test_the_shell_judges_one_beside_its_teacher_while_there_is_one(files: Path,
         (
             ["--from-run", "first", "--seed", 1],
             "labeled.csv",
-            r"The run in .*first has other labels than its student, or weighs or splits them otherwise: "
+            r"The run in .*first has other labels than this one, or other weights or another split of them: "
             r"give both the same --labeled, --dev, --seed, dev_fraction and weights\.",
         ),
         (
             ["--from-run", "first"],
             "other.csv",
-            r".*first has other labels than its student, .*",
+            r".*first has other labels than this one, .*",
         ),
         (
             ["--from-run", "first"],
             "renamed.csv",
-            r"The run in .*first has the classes .*, its student \['bad', 'good'\]: give both the .*",
+            r"The run in .*first has the classes .*, this one \['bad', 'good'\]: give both the .*",
         ),
         (
             ["--from-run", "first", "--seeds", 2],
             "labeled.csv",
-            r".* has other labels than its student, .*",
+            r".* has other labels than this one, .*",
         ),
         (
             ["--from-run", "first", "--set", "expert.kind=given"],
             "labeled.csv",
-            r"A teacher has learned already and is nobody's student: leave expert\.from_run out\.",
+            r"A teacher learns from no other run: leave expert\.from_run out\.",
         ),
     ],
 )
@@ -343,12 +343,12 @@ def test_somebody_elses_word_has_no_students(tmp_path: Path) -> None:
     train_and_evaluate(
         tiny.config(expert__kind="given"), tiny.corpus(), tmp_path / "said", Quiet(), soft_labels=says
     )
-    with pytest.raises(ConfigError, match=r"The expert of the run in .*said is somebody else's word"):
+    with pytest.raises(ConfigError, match=r"The run in .*said was trained with given probabilities, which"):
         tiny.run(tmp_path / "run", expert__from_run=str(tmp_path / "said"))
 
 
 def test_a_student_without_raw_text_is_refused(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(files)
     words = command(files, "refused")[:-2]
-    refuses(r"A student needs unlabeled text .*: give --unlabeled FILE\.", *words, "--from-run", "first")
+    refuses(r"Self-training needs unlabeled text .*: give --unlabeled FILE\.", *words, "--from-run", "first")
     assert not (files / "refused" / "config.json").exists()
