@@ -1,35 +1,65 @@
-"""mein bench: the commands that measure."""
+"""python -m benchmarks NAME: JSON for programs, a short table on stderr for people."""
 
+import json
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from rich.table import Table
 
+from benchmarks.encode import bench_encode
+from benchmarks.imitation import bench_imitate, bench_imitation
+from benchmarks.measure import bench_memory
+from benchmarks.networks import Sizes, bench_experts, bench_imitators
+from benchmarks.pipeline import bench_pipeline
+from benchmarks.scale import STEPS, bench_engines, bench_ranks, bench_scale, costs_page
+from benchmarks.use import Load, bench_predict, bench_serve
+from mein.cli.app import new_app, run_app
+from mein.cli.console import log, open_console, plain_table
 from mein.cli.options import Address, Run, TextColumn
+from mein.data.columns import ColumnsConfig
+from mein.data.demo import demo_corpus
+from mein.data.readers import read_documents
+from mein.imitators.reference import ImitatorsConfig
+from mein.mixture.inference import choose_device
+from mein.model.loading import load_model
+from mein.runtime.files import write_atomically
+from mein.runtime.progress import Terminal
 
-bench = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Measure speed and memory, as JSON.")
-Figures = Annotated[Path | None, typer.Option(metavar="FILE", help="Where to put the JSON; else stdout.")]
+DOCUMENTS = 100_000  # of the demo corpus: enough that the start of workers does not count
+LABELED = 20_000  # of the same, to measure labeling
+
+app = new_app("Measure speed and memory, as JSON.")
+Figures = Annotated[Path | None, typer.Option(metavar="FILE", help="Where to put the JSON. Default: stdout.")]
 Workers = Annotated[int, typer.Option(min=1, metavar="N", help="Processes that encode text.")]
+Device = Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda ...")]
+Repeats = Annotated[int, typer.Option(min=1, metavar="N", help="Measurements of each.")]
 
 
-@bench.command("encode")
-def bench_encode(
+@app.command()
+def encode(
     documents: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Documents to encode; else the embedded corpus.")
+        str | None, typer.Option(metavar="FILE", help="Documents to encode. Default: the demo corpus.")
     ] = None,
     text_column: TextColumn = None,
     workers: Workers = 2,
-    repeats: Annotated[int, typer.Option(min=1, metavar="N", help="Runs of ours and of theirs.")] = 5,
+    repeats: Repeats = 5,
     out: Figures = None,
 ) -> None:
     """Documents a second into the store, beside sentencepiece alone."""
-    from benchmarks.commands import run_encode
+    figures = bench_encode(_texts(documents, text_column, DOCUMENTS), workers, repeats)
+    table = _table("", "docs/s", "MB/s", "of sentencepiece's")
+    for name in ("mein", "sentencepiece"):
+        rates = figures[name]
+        share = f"{figures['ratio']['median']:.2f}" if name == "mein" else ""
+        documents_a_second = f"{rates['documents_per_second']['median']:,.0f}"
+        table.add_row(name, documents_a_second, f"{rates['megabytes_per_second']['median']:.2f}", share)
+    _deliver(figures, out, table)
 
-    run_encode(documents, text_column, workers, repeats, out)
 
-
-@bench.command("memory")
-def bench_memory(
+@app.command()
+def memory(
     sizes: Annotated[list[int] | None, typer.Argument(metavar="N", hidden=True)] = None,
     documents: Annotated[
         list[int], typer.Option(min=1, metavar="N ...", help="Sizes of the corpus, one or more.")
@@ -38,89 +68,128 @@ def bench_memory(
     out: Figures = None,
 ) -> None:
     """Peak memory of encoding and of stage 2, by size of corpus."""
-    from benchmarks.commands import run_memory
+    counts = [*documents, *(sizes or [])]
+    figures = bench_memory(counts, workers)
+    peaks = figures["stage_2"] = bench_imitation(counts)
+    figures["growth"]["stage_2"] = peaks[-1]["peak_megabytes"] / peaks[0]["peak_megabytes"]
+    table = _table("peak MB", *(f"{count:,} docs" for count in counts), "last / first")
+    for name in ("encode", "stage_2"):
+        shown = (f"{peak['peak_megabytes']:,.0f}" for peak in figures[name])
+        table.add_row(name.replace("_", " "), *shown, f"{figures['growth'][name]:.2f}")
+    _deliver(figures, out, table)
 
-    run_memory([*documents, *(sizes or [])], workers, out)
 
-
-@bench.command("experts")
-def bench_experts(
-    device: Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda ...")] = "auto",
+@app.command()
+def experts(
+    device: Device = "auto",
     vocabulary: Annotated[int, typer.Option(min=100, metavar="N", help="Words.")] = 87_000,
     hidden: Annotated[int, typer.Option(min=8, metavar="N", help="The LSTM's size.")] = 1_024,
     steps: Annotated[int, typer.Option(min=1, metavar="N", help="Steps in a measurement.")] = 30,
-    repeats: Annotated[int, typer.Option(min=1, metavar="N", help="Measurements of ours and theirs.")] = 5,
+    repeats: Repeats = 5,
     out: Figures = None,
 ) -> None:
     """Tokens a second of LSTM, ADV and VAT, ours and plain."""
-    from benchmarks.commands import run_experts
+    sizes = Sizes(vocabulary=vocabulary, hidden_dim=hidden, steps=steps, repeats=repeats)
+    figures = bench_experts(sizes, choose_device(device))
+    table = _table("tokens/s", "ours", "plain float32", "ours / plain")
+    for name, found in figures["training"].items():
+        rates = (f"{found[f'{who}_tokens_per_second']['median']:,.0f}" for who in ("ours", "plain"))
+        table.add_row(name, *rates, f"{found['ratio']['median']:.2f}")
+    table.add_row("labeling", f"{figures['labeling']['tokens_per_second']['median']:,.0f}", "", "")
+    table.add_row("share of waiting", f"{figures['waiting']['median']:.1%}", "", "")
+    _deliver(figures, out, table)
 
-    run_experts(
-        device, {"vocabulary": vocabulary, "hidden_dim": hidden, "steps": steps, "repeats": repeats}, out
-    )
 
-
-@bench.command("imitators")
-def bench_imitators(
-    device: Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda ...")] = "auto",
+@app.command()
+def imitators(
+    device: Device = "auto",
     tokens: Annotated[
         list[int] | None, typer.Option(min=256, metavar="N", help="Pieces in our batches; repeatable.")
     ] = None,
     sizes: Annotated[int, typer.Option(min=1, metavar="N", help="Embedding size and channels.")] = 512,
-    repeats: Annotated[int, typer.Option(min=1, metavar="N", help="Measurements of ours and theirs.")] = 5,
+    repeats: Repeats = 5,
     out: Figures = None,
 ) -> None:
     """Tokens a second of imitators, ours and plain."""
-    from benchmarks.commands import run_imitators
+    on = choose_device(device)
+    if tokens is None:
+        tokens = [262_144, 1_048_576] if on.type == "cuda" else [65_536, 262_144]
+    config = ImitatorsConfig(embedding_dim=sizes, channels=sizes)
+    figures = bench_imitators(on, tokens, repeats, config)
+    budgets = [f"ours, {count:,}" for count in tokens]
+    table = _table("windows", *budgets, "plain float32", "last / plain", "paper (V100)")
+    for row in figures["rows"]:
+        rates = row["tokens_per_second"]
+        names = [*(f"ours {count}" for count in tokens), "plain float32"]
+        shown = (f"{rates[name]['median']:,.0f}" for name in names)
+        paper = "" if row["paper"] is None else f"{row['paper']:,}"
+        table.add_row(", ".join(map(str, row["windows"])), *shown, f"{row['ratio']['median']:.1f}", paper)
+    alpha = figures["alpha"]
+    shown = (f"{alpha[name]['median']:,.0f}" for name in ("ours", "plain float32"))
+    table.add_row("alpha alone", *[""] * (len(tokens) - 1), *shown, f"{alpha['ratio']['median']:.1f}", "")
+    for name, rate in figures["experts"].items():
+        table.add_row(f"expert, {name}", f"{rate['median']:,.0f}", *[""] * (len(tokens) + 2))
+    _deliver(figures, out, table)
 
-    run_imitators(device, tokens, sizes, repeats, out)
 
-
-@bench.command("imitate")
-def bench_imitate(
+@app.command()
+def imitate(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run with its encoded text.")],
-    device: Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda ...")] = "auto",
+    device: Device = "auto",
     out: Figures = None,
 ) -> None:
     """Time to the held-out KL of the plain loop's first epoch."""
-    from benchmarks.commands import run_imitate
+    figures = bench_imitate(run, choose_device(device))
+    table = _table("", "seconds", "held-out KL")
+    for name in ("plain", "ours"):
+        table.add_row(name, f"{figures[name]['seconds']:.2f}", f"{figures[name]['kl']:.4f}")
+    sooner = figures["times_sooner"]
+    table.add_row("times sooner", "not reached" if sooner is None else f"{sooner:.1f}", "")
+    table.add_row("share of waiting", f"{figures['ours']['share_of_waiting']:.1%}", "")
+    _deliver(figures, out, table)
 
-    run_imitate(run, device, out)
 
-
-@bench.command("pipeline")
-def bench_pipeline(
+@app.command()
+def pipeline(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A finished run: its vocabularies and expert.")],
     text: Annotated[str, typer.Option(metavar="FILE", help="Raw documents.")],
     epochs: Annotated[int, typer.Option(min=1, metavar="N", help="Of the imitators.")] = 10,
-    device: Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda ...")] = "auto",
+    device: Device = "auto",
     out: Figures = None,
 ) -> None:
     """Seconds from raw text to trained imitators, by step."""
-    from benchmarks.commands import run_pipeline
+    source = partial(read_documents, text, ColumnsConfig(), labeled=False)
+    reporter = Terminal(open_console(stderr=True))
+    figures = bench_pipeline(run, source, epochs, choose_device(device), reporter)
+    table = _table("", "seconds", "share")
+    for step, seconds in figures["seconds"].items():
+        table.add_row(step, f"{seconds:.1f}", f"{figures['share'].get(step, 1.0):.0%}")
+    _deliver(figures, out, table)
 
-    run_pipeline(run, text, epochs, device, out)
 
-
-@bench.command("predict")
-def bench_predict(
+@app.command()
+def predict(
     run: Run,
     documents: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Documents to label; else the embedded corpus.")
+        str | None, typer.Option(metavar="FILE", help="Documents to label. Default: the demo corpus.")
     ] = None,
     text_column: TextColumn = None,
     threads: Annotated[int, typer.Option(min=1, metavar="N", help="Cores that networks may use.")] = 2,
-    repeats: Annotated[int, typer.Option(min=1, metavar="N", help="Measurements of each.")] = 5,
+    repeats: Repeats = 5,
     out: Figures = None,
 ) -> None:
     """Documents a second of a run, beside a linear model."""
-    from benchmarks.commands import run_predict
+    figures = bench_predict(load_model(run), _texts(documents, text_column, LABELED), threads, repeats)
+    table = _table("", "docs/s", "MB/s", "times slower")
+    for name, rate in figures["systems"].items():
+        documents_a_second = f"{rate['documents_per_second']['median']:,.0f}"
+        megabytes = f"{rate['megabytes_per_second']['median']:.2f}"
+        table.add_row(name, documents_a_second, megabytes, f"{figures['ratio'][name]['median']:.2f}")
+    _deliver(figures, out, table)
 
-    run_predict(run, documents, text_column, threads, repeats, out)
 
-
-@bench.command("scale")
-def bench_scale(
+@app.command()
+def scale(
     documents: Annotated[
         list[int], typer.Option(min=1_000, metavar="N", help="Generated documents; repeatable.")
     ] = [1_000_000],  # noqa: B006 - typer reads the default and never changes it
@@ -130,13 +199,19 @@ def bench_scale(
     out: Figures = None,
 ) -> None:
     """Rate, memory and bytes of encode, label and imitate."""
-    from benchmarks.commands import run_scale
+    figures = bench_scale(documents, workers, Terminal(open_console(stderr=True)))
+    table = _table("step", "documents", "processes", "docs/s", "tokens/s", "peak MB of a process")
+    for found in figures["results"]:
+        for step in STEPS:
+            took = found["steps"][step]
+            rates = (f"{took[f'{kind}_per_second']:,.0f}" for kind in ("documents", "tokens"))
+            peak = f"{took['process_megabytes'][0]:,.0f}"
+            table.add_row(step, f"{found['documents']:,}", str(found["workers"]), *rates, peak)
+    _deliver(figures, out, table)
 
-    run_scale(documents, workers, out)
 
-
-@bench.command("engines")
-def bench_engines(
+@app.command()
+def engines(
     documents: Annotated[
         list[int], typer.Option(min=1_000, metavar="N", help="Generated documents; repeatable.")
     ] = [1_000_000],  # noqa: B006 - typer reads the default and never changes it
@@ -146,52 +221,97 @@ def bench_engines(
     out: Figures = None,
 ) -> None:
     """Encode and label by Ray, beside plain processes."""
-    from benchmarks.commands import run_engines
+    figures = bench_engines(documents, workers, turns, address, Terminal(open_console(stderr=True)))
+    table = _table("step", "documents", "processes, s", "Ray, s", "Ray / processes")
+    for found in figures["results"]:
+        for step, took in found["steps"].items():
+            seconds = (f"{took['seconds'][name]['median']:.1f}" for name in ("processes", "ray"))
+            table.add_row(step, f"{found['documents']:,}", *seconds, f"{took['slower']['median']:.2f}")
+    _deliver(figures, out, table)
 
-    run_engines(documents, workers, turns, address, out)
 
-
-@bench.command("costs")
-def bench_costs(
+@app.command()
+def costs(
     results: Annotated[Path, typer.Option(metavar="FOLDER", help="Where benches left their JSON.")] = Path(
         "results"
     ),
     page: Annotated[Path, typer.Option(metavar="FILE", help="The page to make.")] = Path("docs/scale.md"),
 ) -> None:
     """What corpora of any size cost, as a page."""
-    from benchmarks.commands import run_costs
+    write_atomically(page, costs_page(results).encode("utf-8"))
+    log(open_console(), f"Wrote {page}.")
 
-    run_costs(results, page)
 
-
-@bench.command("ranks")
-def bench_ranks(
-    documents: Annotated[int, typer.Option(min=16, metavar="N", help="Of the embedded corpus.")] = 16_000,
+@app.command()
+def ranks(
+    documents: Annotated[
+        int, typer.Option(min=16, metavar="N", help="Documents of the demo corpus.")
+    ] = 16_000,
     processes: Annotated[
         list[int], typer.Option(min=1, metavar="N", help="One thread each; repeatable; the first is 1.00.")
     ] = [1, 2],  # noqa: B006 - typer reads the default and never changes it
     sizes: Annotated[int, typer.Option(min=1, metavar="N", help="Embedding size and channels.")] = 512,
-    repeats: Annotated[int, typer.Option(min=1, metavar="N", help="Measurements of each.")] = 3,
+    repeats: Repeats = 3,
     out: Figures = None,
 ) -> None:
     """Imitators and labeling by several processes, beside one."""
-    from benchmarks.commands import run_ranks
+    config = ImitatorsConfig(embedding_dim=sizes, channels=sizes)
+    figures = bench_ranks(documents, processes, repeats, config)
+    table = _table("step", "processes", "docs/s", "times the first")
+    for step in ("imitators", "labeling"):
+        for count in processes:
+            rate, ratio = (figures[step][of][count]["median"] for of in ("documents_per_second", "ratio"))
+            table.add_row(step, str(count), f"{rate:,.0f}", f"{ratio:.2f}")
+    _deliver(figures, out, table)
 
-    run_ranks(documents, processes, sizes, repeats, out)
 
-
-@bench.command("serve")
-def bench_serve(
+@app.command()
+def serve(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A finished run.")],
     documents: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Texts to ask about; else the embedded corpus.")
+        str | None, typer.Option(metavar="FILE", help="Texts to ask about. Default: the demo corpus.")
     ] = None,
     clients: Annotated[int, typer.Option(min=1, metavar="N", help="That ask at the same time.")] = 32,
     seconds: Annotated[float, typer.Option(min=0.1, metavar="N", help="Of one measurement.")] = 5.0,
-    repeats: Annotated[int, typer.Option(min=1, metavar="N", help="Measurements.")] = 3,
+    repeats: Repeats = 3,
     out: Figures = None,
 ) -> None:
     """Answers a second over HTTP, beside the model in a loop."""
-    from benchmarks.commands import run_serve
+    load = Load(clients=clients, seconds=seconds, repeats=repeats)
+    figures = bench_serve(run, _texts(documents, None, 2_000), load)
+    table = _table("", "texts/s", "p50 ms", "p99 ms", "of the loop's")
+    table.add_row("a loop", f"{figures['loop_texts_per_second']['median']:,.0f}", "", "", "")
+    waits = (f"{figures[f'p{rank}_milliseconds']['median']:.1f}" for rank in (50, 99))
+    rate = f"{figures['server_texts_per_second']['median']:,.0f}"
+    table.add_row("the server", rate, *waits, f"{figures['ratio']['median']:.1f}")
+    _deliver(figures, out, table)
 
-    run_serve(run, documents, {"clients": clients, "seconds": seconds, "repeats": repeats}, out)
+
+def _texts(documents: str | None, text_column: str | None, count: int) -> list[str]:
+    """The texts of a file, or so many of the embedded corpus."""
+    if documents is None:
+        return demo_corpus(unlabeled=count).unlabeled_texts
+    chunks = read_documents(documents, ColumnsConfig(text=text_column), labeled=False)
+    return [text for chunk in chunks for text in chunk.texts]
+
+
+def _table(*headers: str) -> Table:
+    return plain_table(*headers, left=headers[:1])
+
+
+def _deliver(figures: dict[str, Any], out: Path | None, table: Table) -> None:
+    open_console(stderr=True).print(table)
+    text = json.dumps(figures, indent=1)
+    if out is None:
+        print(text)
+    else:
+        write_atomically(out, (text + "\n").encode("utf-8"))
+
+
+def main() -> None:
+    """Run the command line."""
+    run_app(app, "python -m benchmarks")
+
+
+if __name__ == "__main__":
+    main()

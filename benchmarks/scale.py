@@ -9,7 +9,7 @@ their start does not count. One and several take turns.
 
 Encoding and labeling by Ray, beside plain processes of the same machine: whole commands, by turns.
 
-docs/scale.md: what corpora of any size cost, from what `mein bench scale` and `pipeline` measured.
+docs/scale.md: what corpora of any size cost, from what `python -m benchmarks scale` and `pipeline` measured.
 """
 
 import json
@@ -400,10 +400,11 @@ LINK = 12.5e9  # bytes a second of a network of 100 gigabit
 PRICES = {"core": 0.05, "GPU": 4.0, "gigabyte": 0.02}  # $ an hour, an hour, a month; put your own
 HEAD = """# What scale costs
 
-Made by `mein bench costs` from what was measured under `results/`; do not edit. Measured: documents a second
-of each step and bytes a document, on the machine that is named. Projected: everything else, by proportion,
-which is right as long as steps are parallel over shards: encoding and labeling share nothing between shards;
-imitators exchange gradients at every step, so their projection over many machines is the boldest one."""
+Made by `python -m benchmarks costs` from what was measured under `results/`; do not edit. Measured: documents
+a second of each step and bytes a document, on the machine that is named. Projected: everything else, by
+proportion, which is right as long as steps are parallel over shards: encoding and labeling share nothing
+between shards; imitators exchange gradients at every step, so their projection over many machines is the
+boldest one."""
 
 
 @dataclass(frozen=True)
@@ -425,7 +426,7 @@ def costs_page(results: Path) -> str:
     if not measured:
         raise InputError(
             f"{results} holds neither bench-scale.json nor bench-pipeline.json: measure with "
-            f"`mein bench scale --out {results}/bench-scale.json`."
+            f"`python -m benchmarks scale --out {results}/bench-scale.json`."
         )
     parts = [HEAD, *map(_section, measured)]
     if len(measured) < len(found):

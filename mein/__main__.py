@@ -1,4 +1,4 @@
-"""python -m mein: the shell door, as torchrun opens it."""
+"""python -m mein: the command line, as torchrun opens it."""
 
 from mein.cli.main import main
 

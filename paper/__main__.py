@@ -1,9 +1,4 @@
-"""Python -m paper data | run | page.
-
-mein data: the command that lists, fetches and prepares benchmarks.
-
-mein reproduce, as the shell knows it.
-"""
+"""python -m paper data | run | page: the paper's data sets, its experiments, our numbers beside its own."""
 
 import sys
 from pathlib import Path
@@ -11,8 +6,13 @@ from typing import Annotated
 
 import typer
 
+from mein.cli.app import new_app, run_app
 from mein.cli.options import Address, EngineName, Set
 from paper.cells import DATA
+
+RESULTS = Path("results")
+
+app = new_app("The paper again: its data sets, its experiments, and our numbers beside its own.")
 
 
 def data(
@@ -21,15 +21,15 @@ def data(
         typer.Argument(metavar="NAME", help="imdb, rotten, elec ...; without one, all are listed."),
     ] = None,
     source: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="The official folder or archive; else downloaded.")
+        Path | None, typer.Option(metavar="PATH", help="The official folder or archive. Default: downloaded.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Where the Parquet files go; else data/NAME.")
+        Path | None, typer.Option(metavar="FOLDER", help="Where the Parquet files go. Default: data/NAME.")
     ] = None,
-    more: Annotated[
-        list[str], typer.Option(metavar="FILE", help="Further raw text; may be given again.")
-    ] = [],  # noqa: B006 - typer reads the default and never changes it
-    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Of random splits, as rotten has.")] = 0,
+    more: Annotated[list[str], typer.Option(metavar="FILE", help="Further raw text; repeatable.")] = [],  # noqa: B006 - typer reads the default and never changes it
+    seed: Annotated[
+        int, typer.Option(min=0, metavar="N", help="The seed of random splits, as rotten has.")
+    ] = 0,
     any_counts: Annotated[
         bool, typer.Option("--any-counts", help="Take a source whose counts are not the published ones.")
     ] = False,
@@ -46,36 +46,31 @@ def data(
         prepare_benchmark(name, source, out, seed, any_counts, more)
 
 
-Page = Annotated[Path | None, typer.Option(metavar="FILE", help="Only make this page from the result lines.")]
-
-
-def reproduce(
+def run(
     grid: Annotated[str, typer.Option(metavar="NAME", help="results, windows or more-data.")] = "results",
     datasets: Annotated[str, typer.Option(metavar="A,B", help="Folders under --data.")] = "imdb",
     experts: Annotated[
-        str, typer.Option(metavar="A,B", help="The paper's: lstm, lm-lstm ...; ours: transformer ...")
+        str, typer.Option(metavar="A,B", help="The paper's, such as lstm; ours, such as transformer.")
     ] = "lstm,lm-lstm,adv-lm-lstm",
     seed: Annotated[int, typer.Option(min=0, metavar="N", help="The first seed.")] = 0,
-    seeds: Annotated[int, typer.Option(min=1, metavar="N", help="How many.")] = 1,
-    data: Annotated[Path, typer.Option(metavar="FOLDER", help="What `mein data` made.")] = DATA,
-    work: Annotated[Path, typer.Option(metavar="FOLDER", help="For runs; large.")] = Path("runs/reproduce"),
-    results: Annotated[Path, typer.Option(metavar="FOLDER", help="For result lines.")] = Path("results"),
+    seeds: Annotated[int, typer.Option(min=1, metavar="N", help="Number of seeds.")] = 1,
+    data: Annotated[Path, typer.Option(metavar="FOLDER", help="What `python -m paper data` made.")] = DATA,
+    work: Annotated[Path, typer.Option(metavar="FOLDER", help="Run folders; large.")] = Path(
+        "runs/reproduce"
+    ),
+    results: Annotated[Path, typer.Option(metavar="FOLDER", help="The result lines.")] = RESULTS,
     preset: Annotated[str, typer.Option(metavar="NAME", help="As in `mein train`.")] = "full",
     set_: Set = [],  # noqa: B006 - typer reads the default and never changes it
     only: Annotated[str | None, typer.Option(metavar="NAME", hidden=True)] = None,
     jobs: Annotated[int, typer.Option(min=1, metavar="N", help="Runs at a time.")] = 1,
-    page: Page = None,
     engine: EngineName = "processes",
     address: Address = None,
 ) -> None:
-    """Run the paper's experiments: our numbers beside its own."""
+    """Run what is missing of the paper's experiments."""
     from mein.config import parse_overrides
-    from paper import run as shell
+    from paper.run import Request, reproduce
 
-    if page is not None:
-        shell.write_pages(results, page)
-        return
-    request = shell.Request(
+    request = Request(
         grid=grid,
         datasets=tuple(dict.fromkeys(datasets.split(","))),
         experts=tuple(dict.fromkeys(experts.split(","))),
@@ -88,4 +83,28 @@ def reproduce(
         only=only,
         arguments=tuple(sys.argv[2:]),
     )
-    shell.reproduce(request, jobs, (engine, address))
+    reproduce(request, jobs, (engine, address))
+
+
+def page(
+    out: Annotated[Path, typer.Argument(metavar="FILE", help="The page to make.")] = Path("docs/results.md"),
+    results: Annotated[Path, typer.Option(metavar="FOLDER", help="The result lines.")] = RESULTS,
+) -> None:
+    """Write the tables and figures from the result lines."""
+    from paper.run import write_pages
+
+    write_pages(results, out)
+
+
+app.command()(data)
+app.command()(run)
+app.command()(page)
+
+
+def main() -> None:
+    """Run the command line."""
+    run_app(app, "python -m paper")
+
+
+if __name__ == "__main__":
+    main()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 DATA = Path("data")
-"""Where `mein data` leaves the sets unless told otherwise."""
+"""Where `python -m paper data` leaves the sets unless told otherwise."""
 
 MAIN = "main"
 WINDOWS = (1, 2, 3, 4)

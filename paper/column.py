@@ -139,7 +139,18 @@ def record(
 def command(experiment: Experiment, cell: Cell) -> str:
     """What makes a cell anew."""
     grid = "more-data" if cell.unlabeled is not None else "results" if cell.is_complete else "windows"
-    words = ["mein", "reproduce", "--grid", grid, "--datasets", cell.dataset, "--experts", cell.expert]
+    words = [
+        "python",
+        "-m",
+        "paper",
+        "run",
+        "--grid",
+        grid,
+        "--datasets",
+        cell.dataset,
+        "--experts",
+        cell.expert,
+    ]
     words += ["--seed", str(cell.seed), "--preset", experiment.preset]
     words += [] if experiment.data == DATA else ["--data", str(experiment.data)]
     for name, value in experiment.settings.items():

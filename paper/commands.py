@@ -1,4 +1,4 @@
-"""mein data: the benchmarks, fetched where that is free, checked, and made ready as Parquet."""
+"""python -m paper data: data sets fetched where that is free, checked, and written as Parquet."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -29,7 +29,7 @@ def list_benchmarks() -> None:
         table.add_row(benchmark.name, what, *("" if n is None else f"{n:,}" for n in numbers))
     console = open_console()
     console.print(table, "")
-    log(console, "* `mein data NAME` downloads it; for the others it says where to get them.")
+    log(console, "* `python -m paper data NAME` downloads it; for others it prints the source.")
 
 
 def prepare_benchmark(

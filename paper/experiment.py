@@ -44,6 +44,10 @@ def shared_settings(overrides: Mapping[str, Any]) -> dict[str, Any]:
     return settings
 
 
+PUBLISHED_AS = {"self_training_documents": "student_documents", "self_training_epochs": "student_epochs"}
+"""Settings of experts that had another name when the first results were published: digests keep it."""
+
+
 def digest_of(config: Config) -> str:
     """A short word that is equal for equal settings, whatever the machine, the seed, and where files lie.
 
@@ -53,8 +57,10 @@ def digest_of(config: Config) -> str:
     exclude: Any = {"runtime": True, "seed": True, "expert": {"language_model", "from_run"}}
     if not config.expert.traits.has_language_model:
         exclude["pretraining"] = True
-    told = config.model_dump(mode="json", exclude=exclude, exclude_defaults=True)
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode("utf-8")).hexdigest()[:12]
+    settings = config.model_dump(mode="json", exclude=exclude, exclude_defaults=True)
+    if "expert" in settings:
+        settings["expert"] = {PUBLISHED_AS.get(name, name): of for name, of in settings["expert"].items()}
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode("utf-8")).hexdigest()[:12]
 
 
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -96,7 +102,7 @@ class Experiment:
         """The files of a data set by part; refuse a set that lacks one that its cells need."""
         known = self.datasets()
         if dataset not in known:
-            remedy = f"choose among {', '.join(known)}" if known else "make one with `mein data`"
+            remedy = f"choose among {', '.join(known)}" if known else "make one with `python -m paper data`"
             raise InputError(
                 f"There is no data set {dataset!r} (a folder with train.parquet) under {self.data}: {remedy}."
             )
@@ -106,7 +112,7 @@ class Experiment:
             if not paths[part].exists():
                 more = " --more FILE" if part == "unlabeled" else ""
                 more += f" --seed {seed}" if folder.name == f"seed-{seed}" else ""
-                made = f", or make the set with `mein data {dataset}{more} --out {folder}`"
+                made = f", or make the set with `python -m paper data {dataset}{more} --out {folder}`"
                 raise InputError(
                     f"{paths[part]} is missing, and every table needs it: "
                     f"put it there{made if dataset in BENCHMARKS else ''}."

@@ -1,4 +1,4 @@
-"""mein reproduce: run what is missing of the paper's experiments, and make the pages from the results."""
+"""Run what is missing of the paper's experiments, and make the pages from the results."""
 
 import os
 import subprocess
@@ -179,7 +179,7 @@ def _start(request: Request, column: Sequence[Cell]) -> str | None:
     first = column[0]
     only = ["--datasets", first.dataset, "--experts", first.expert, "--seed", str(first.seed), "--seeds", "1"]
     only += ["--only", first.run]
-    command = [sys.executable, "-P", "-m", "mein", "reproduce", *request.arguments, *only, "--jobs", "1"]
+    command = [sys.executable, "-P", "-m", "paper", "run", *request.arguments, *only, "--jobs", "1"]
     environment = {**os.environ, "PYTHONPATH": own_path()}
     ended = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if ended.returncode == 0:

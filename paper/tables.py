@@ -4,7 +4,7 @@ docs/results.md, made from result lines alone: our numbers beside the paper's, e
 
 Figures of the paper, made from result lines alone: more data, better performance; windows.
 
-The table of speed, from what `mein bench experts` and `mein bench imitators` left among the results.
+The table of speed, from what `python -m benchmarks experts` and `imitators` left among the results.
 """
 
 import math
@@ -32,7 +32,7 @@ TITLES = {
 }
 HEAD = """# Results
 
-Made by `mein reproduce --page` from the lines under `results/`; do not edit.
+Made by `python -m paper page` from the lines under `results/`; do not edit.
 
 **Cells**
 
@@ -53,7 +53,7 @@ Made by `mein reproduce --page` from the lines under `results/`; do not edit.
   document, others the last 1,000.
 - With the preset full the two kinds of gates differ in stage 3 alone.
 
-**What differs from the paper** ([paper.md](paper.md), and why: [log.md](log.md))
+**What differs from the paper** ([paper.md](paper.md), and why: [log](../log/README.md))
 
 - Our gates are free and fitted on dev, and evidence is centered.
 - Imitators start nearer zero and learn at a rate that falls to 0.
@@ -76,11 +76,11 @@ Made by `mein reproduce --page` from the lines under `results/`; do not edit.
 - IMDB's LSTM had one more seed, whose lines are lost: 10.00, by the paper's gates 9.59, by ours 7.98.
 - IMDB's seeds of LM-LSTM start from four language models, those of ADV from two, those of VAT from four.
 - VAT's rows drew raw text of middling length more often than the shortest and the longest; it is drawn
-  evenly since ([log.md](log.md)), and no row was made anew.
+  evenly since ([log](../log/README.md)), and no row was made anew.
 - Our gates were fitted with a ridge on their bare numbers; since then it counts how loud each voice is
-  ([log.md](log.md)), which matters where dev is small.
+  ([log](../log/README.md)), which matters where dev is small.
 - `transformer` on `rotten` is MiniLM that has read IMDB's sentences and learned IMDB's labels before
-  ([log.md](log.md)).
+  ([log](../log/README.md)).
 - The expert of a `-student` row has also learned what the mixture of its teacher, the row without that
   word, says of raw text, by our gates and with a lexicon. So all its columns have had a lexicon's help.
 """

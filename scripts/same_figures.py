@@ -1,11 +1,11 @@
-"""Prove that a restructuring changed no number: record what small runs measure, and compare two records.
+"""Verify that a restructuring changed no number: record what small runs measure, and compare two records.
 
 usage: scripts/same_figures.py record --python OLD/bin/python --out old.json [--only NAME ...] [--folder DIR]
        scripts/same_figures.py compare old.json new.json [--exceptions FILE]
        scripts/same_figures.py time --python A/bin/python --python B/bin/python --out seconds.json
 
-Every run goes through the command line of whichever mein an interpreter has. Figures are known by where
-they stand, not by name, so that names may change; what was renamed on the command line stands in NAMES.
+Every run goes through the command line of the mein that an interpreter has. Figures are identified by place,
+not by name, so that names may change; what was renamed on the command line is in NAMES.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from queue import SimpleQueue
 from typing import Any
 
 # Old names and their new ones: commands, options, settings with or without a value, files of a run folder.
-# A new name is taken where the mein at hand knows it, so the old mein must not know it for something else.
+# The new name is used where this mein has it, so an old mein must not use it for anything else.
 NAMES = {
     "--teacher": "--soft-labels",
     "--student-of": "--from-run",
@@ -132,7 +132,7 @@ class Mein:
         )
         self.log = folder / f"log-{number}"
 
-    def said(self, *words: str) -> tuple[int, str, str]:
+    def run(self, *words: str) -> tuple[int, str, str]:
         """The exit status of `mein WORDS`, and what it wrote to standard output and error."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
@@ -146,7 +146,7 @@ class Mein:
 
     def __call__(self, *words: str) -> str:
         """The standard output of `mein WORDS`, which must succeed."""
-        status, out, err = self.said(*words)
+        status, out, err = self.run(*words)
         if status != 0:
             sys.exit(f"mein {' '.join(words)}\nended with {status}:\n{out[-2_000:]}\n{err[-2_000:]}")
         return out
@@ -173,7 +173,7 @@ class Words:
         for new in [name for name in NAMES.values() if "=" in name]:
             # A value that is not known is refused before the missing file is.
             tried = self("train", "--labeled", "none.csv", "--out", "none", "--set", new)
-            self._learn(set() if new.partition("=")[0] in "".join(mein.said(*tried)[1:]) else {new})
+            self._learn(set() if new.partition("=")[0] in "".join(mein.run(*tried)[1:]) else {new})
 
     def __call__(self, *given: str) -> list[str]:
         """Words of a command line, as this mein has them."""
@@ -213,8 +213,8 @@ class Corpus:
         """Texts with their labels, of which some are wrong."""
         return [self._document(number % len(self.classes)) for number in range(count)]
 
-    def said(self, label: str) -> list[float]:
-        """Probabilities of the classes, as somebody gives them who often, not always, knows the label."""
+    def soft_label(self, label: str) -> list[float]:
+        """Probabilities of the classes, of which the label's is often, not always, the highest."""
         odds = [math.exp(2.5 * self.chance.random() + 1.5 * (label == name)) for name in self.classes]
         return [number / sum(odds) for number in odds]
 
@@ -248,7 +248,7 @@ class Corpus:
 
 
 def write_rows(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    """Write rows as csv or jsonl.gz, as the ending says."""
+    """Write rows as csv or jsonl.gz, depending on the ending."""
     if path.suffix == ".csv":
         with path.open("w", encoding="utf-8", newline="") as file:
             writer = csv.DictWriter(file, list(rows[0]))
@@ -260,7 +260,7 @@ def write_rows(path: Path, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def write_inputs(folder: Path, size: str) -> dict[str, str]:
-    """The files of a corpus by the names that commands have for them."""
+    """Write the files of a corpus; their paths by the names that commands use."""
     names = CLASSES[size]
     corpus = Corpus(names, seed=len(names))
     is_small = size == "2"
@@ -274,10 +274,10 @@ def write_inputs(folder: Path, size: str) -> dict[str, str]:
         paths[part] = folder / f"{part}-{size}.{ends.get(part, 'csv')}"
         rows = [{"text": text} if part == "raw" else {"text": text, "label": y} for text, y in of_part]
         write_rows(paths[part], rows)
-        soft |= {text: corpus.said(y) for text, y in of_part}
+        soft |= {text: corpus.soft_label(y) for text, y in of_part}
     paths["soft"] = folder / f"soft-{size}.jsonl.gz"
-    as_said = {text: dict(zip(names, p, strict=True)) if is_small else p for text, p in soft.items()}
-    write_rows(paths["soft"], [{"text": text, "probabilities": p} for text, p in as_said.items()])
+    of_documents = {text: dict(zip(names, p, strict=True)) if is_small else p for text, p in soft.items()}
+    write_rows(paths["soft"], [{"text": text, "probabilities": p} for text, p in of_documents.items()])
     paths["bert"] = folder / f"bert-{size}"
     write_bert(paths["bert"], corpus.vocabulary)
     return {name: str(path) for name, path in paths.items()}
@@ -343,7 +343,7 @@ def figures_of_metrics(path: Path) -> Figures:
 
 
 def figures_of_predictions(path: Path) -> Figures:
-    """A checksum of each column of the judged documents' log-probabilities."""
+    """A checksum of each column of the test documents' log-probabilities."""
     import pyarrow.parquet as pq
 
     table = pq.read_table(path)
@@ -514,7 +514,7 @@ def hardware() -> dict[str, Any]:
 
 
 def main() -> int:
-    """Read the command line, and do what it says."""
+    """Read the command line and run its command."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     commands = parser.add_subparsers(dest="command", required=True)
     one = commands.add_parser("record", help="run everything, and write every figure")

@@ -39,7 +39,7 @@ def test_a_preset_says_command_hardware_time_and_result(name: str) -> None:
 
 
 def test_only_presets_for_few_labels_let_imitators_read_labeled_text() -> None:
-    """With many labels it brings nothing, and the paper's do not (docs/log.md)."""
+    """With many labels it brings nothing, and the paper's do not (log/)."""
     reading = {name for name in PRESETS if load_config(name).imitator_training.reads_labeled}
     assert reading == {"small", "frozen", "transformer"}
 

@@ -1,29 +1,92 @@
-"""The options that commands of the shell share: one name, one meaning."""
+"""Options that several commands share: name, meaning and, where one is short for a setting, which.
+
+An option of a single command stands in its signature. To give an existing setting an option of its own, mark
+the option with Sets: `threads: Annotated[int | None, typer.Option(), Sets("runtime.threads")] = None`.
+"""
 
 import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_type_hints
 
 import typer
+
+
+def absolute(path: str | Path) -> str:
+    """A path or glob that means the same from everywhere; a URL unchanged."""
+    text = str(path)
+    return text if "://" in text else os.path.abspath(text)  # noqa: PTH100 - Path would eat a glob's signs
+
+
+def resolved(path: Path) -> str:
+    """A path without links, as a run's config keeps it."""
+    return str(path.resolve())
+
+
+@dataclass(frozen=True)
+class Sets:
+    """Marks an option as short for `--set SETTING=VALUE`; `also` comes with it."""
+
+    setting: str
+    convert: Callable[[Any], Any] | None = None
+    also: Mapping[str, Any] = field(default_factory=dict)
+
+    def settings(self, value: Any) -> dict[str, Any]:
+        """The settings that a given value stands for."""
+        return {self.setting: value if self.convert is None else self.convert(value), **self.also}
+
+
+def settings_given(command: Callable[..., None], values: Mapping[str, Any]) -> dict[str, Any]:
+    """What the options of a command set: those that were given and are marked with Sets."""
+    given: dict[str, Any] = {}
+    for name, hint in get_type_hints(command, include_extras=True).items():
+        marks = [mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, Sets)]
+        for mark in marks if values.get(name) is not None else ():
+            given |= mark.settings(values[name])
+    return given
+
+
+# Documents.
 
 Labeled = Annotated[str, typer.Option(metavar="FILE", help="Labeled documents: a file, folder, glob or URL.")]
 Unlabeled = Annotated[str | None, typer.Option(metavar="FILE", help="Raw documents, without labels.")]
 Dev = Annotated[
-    str | None, typer.Option(metavar="FILE", help="Labeled documents to choose by; else some are split off.")
+    str | None,
+    typer.Option(metavar="FILE", help="Labeled validation documents. Default: a part of --labeled."),
 ]
 Test = Annotated[
-    str | None, typer.Option(metavar="FILE", help="Labeled documents to judge by, once, at the end.")
+    str | None, typer.Option(metavar="FILE", help="Labeled test documents, evaluated once, at the end.")
+]
+RawText = Annotated[
+    list[str],
+    typer.Option("--text", metavar="FILE", help="Raw documents: a file, folder, glob or URL; repeatable."),
 ]
 TextColumn = Annotated[
-    str | None, typer.Option(metavar="NAME", help="The column with the text; else guessed.")
+    str | None,
+    typer.Option(metavar="NAME", help="The column with the text. Default: guessed."),
+    Sets("columns.text"),
 ]
 LabelColumn = Annotated[
-    str | None, typer.Option(metavar="NAME", help="The column with the label; else guessed.")
+    str | None,
+    typer.Option(metavar="NAME", help="The column with the label. Default: guessed."),
+    Sets("columns.label"),
 ]
+
+# Runs.
+
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
+Out = Annotated[Path, typer.Option(metavar="FOLDER", help="The run folder to make.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue a run that was stopped.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")]
+
+# Settings.
+
 Preset = Annotated[
     str | None,
     typer.Option(
-        metavar="NAME", help="small (a CPU), full (a GPU), frozen, transformer, paper ...; else what fits."
+        metavar="NAME",
+        help="small, full, frozen, transformer, paper ... Default: full with a GPU, small without.",
     ),
 ]
 ConfigFile = Annotated[
@@ -31,37 +94,39 @@ ConfigFile = Annotated[
     typer.Option("--config", metavar="FILE", help="A config of `mein init`, or a run's config.json."),
 ]
 Set = Annotated[
-    list[str], typer.Option("--set", metavar="KEY=VALUE", help="Such as imitators.windows=[1,2]; repeatable.")
+    list[str],
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="A setting, such as imitators.windows=[1,2]; repeatable."
+    ),
 ]
-Seed = Annotated[int | None, typer.Option(metavar="N", help="All randomness comes from it.")]
-Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
-Out = Annotated[Path, typer.Option(metavar="FOLDER", help="The run folder to make.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with a run that was stopped.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")]
+Seed = Annotated[
+    int | None, typer.Option(metavar="N", help="The seed of all randomness. Default: 0."), Sets("seed")
+]
 LanguageModel = Annotated[
-    Path | None, typer.Option("--lm", metavar="FOLDER", help="A language model of `mein pretrain`.")
+    Path | None,
+    typer.Option("--lm", metavar="FOLDER", help="A language model of `mein pretrain`."),
+    Sets("expert.language_model", resolved),
 ]
 SoftLabelFile = Annotated[
     str | None,
     typer.Option("--soft-labels", metavar="FILE", help="Documents with a teacher's column `probabilities`."),
+    Sets("expert.model", absolute, also={"expert.kind": "given"}),
 ]
 FromRun = Annotated[
     Path | None,
-    typer.Option("--from-run", metavar="RUN", help="Also learn what a finished run says of raw text."),
+    typer.Option("--from-run", metavar="RUN", help="Also learn a finished run's predictions on raw text."),
+    Sets("expert.from_run", resolved),
 ]
 
+# Engines.
+
 EngineName = Annotated[
-    str, typer.Option("--engine", metavar="NAME", help="processes, or ray: many machines.")
+    str, typer.Option("--engine", metavar="NAME", help="processes of this machine, or ray: a cluster.")
 ]
 Address = Annotated[
-    str | None, typer.Option(metavar="ADDRESS", help="Of a Ray cluster; else a local one is started.")
+    str | None, typer.Option(metavar="ADDRESS", help="A Ray cluster. Default: a local one is started.")
 ]
 Processes = Annotated[
     int | None,
-    typer.Option(min=1, metavar="N", help="To train in, on Ray; else one a GPU, or a machine."),
+    typer.Option(min=1, metavar="N", help="Training processes on Ray. Default: one per GPU or machine."),
 ]
-
-
-def absolute(path: str) -> str:
-    """A path or glob that means the same from everywhere; a URL as it is."""
-    return path if "://" in path else os.path.abspath(path)  # noqa: PTH100 - Path would eat a glob's signs

@@ -1,11 +1,9 @@
 """mein pretrain."""
 
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from mein.cli.console import log, open_console
-from mein.cli.options import ConfigFile, Out, Preset, Resume, Seed, Set, TextColumn
+from mein.cli.options import ConfigFile, Out, Preset, RawText, Resume, Seed, Set, TextColumn, settings_given
 from mein.cli.train import Settings, show_columns, show_whether_new
 from mein.errors import ConfigError
 
@@ -14,10 +12,7 @@ if TYPE_CHECKING:
 
 
 def pretrain(
-    text: Annotated[
-        list[str],
-        typer.Option("--text", metavar="FILE", help="Raw documents; repeatable; no label is read."),
-    ],
+    text: RawText,
     out: Out,
     text_column: TextColumn = None,
     preset: Preset = None,
@@ -28,10 +23,10 @@ def pretrain(
 ) -> None:
     """Train a language model on raw text, for `mein train --lm`.
 
-    With --preset transformer or frozen, expert.model itself reads the text, as a masked language model: give
-    `mein train` the folder that is left as its expert.model.
+    With --preset transformer or frozen, expert.model itself is trained, as a masked language model: give
+    `mein train` the folder as its expert.model.
 
-    Give it the training documents, labeled and not, and neither dev nor test.
+    Give it the training documents, labeled and not, and neither dev nor test. It reads no labels.
     """
     from mein.config import parse_overrides
     from mein.data.readers import read_documents
@@ -43,8 +38,7 @@ def pretrain(
     from mein.runtime.run_folder import RunFolder
 
     console = open_console()
-    named = {"columns.text": text_column, "seed": seed}
-    given = {name: value for name, value in named.items() if value is not None}
+    given = settings_given(pretrain, locals())
     settings = _config_of((preset, config, parse_overrides(set_) | given))
     choose_device(settings.runtime.device)
     show_whether_new(out, resume, console)

@@ -9,7 +9,7 @@ import typer
 
 from mein.cli.console import open_console
 from mein.cli.engine import encoding_on_ray, labeling_on_ray, opened, training_on_ray
-from mein.cli.options import Address, EngineName, Processes, Set, SoftLabelFile, TextColumn
+from mein.cli.options import Address, EngineName, Out, Processes, RawText, Set, SoftLabelFile, TextColumn
 from mein.cli.train import train_and_show
 from mein.runtime.ranks import is_first
 
@@ -29,10 +29,7 @@ Quarantine = Annotated[
 
 def encode(
     like: Like,
-    text: Annotated[
-        list[str],
-        typer.Option(metavar="FILE", help="Raw documents: a file, folder, glob or URL; repeatable."),
-    ],
+    text: RawText,
     out: Annotated[str, typer.Option(metavar="STORE", help="A folder or a URL such as s3://raw/store.")],
     text_column: TextColumn = None,
     test: Annotated[
@@ -103,7 +100,7 @@ def imitate(
     like: Annotated[
         Path, typer.Option(metavar="RUN", help="A finished run, whose expert and labels are used.")
     ],
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="The run folder to make.")],
+    out: Out,
     labeled: Annotated[str | None, typer.Option(metavar="FILE", help=MOVED.format("labeled"))] = None,
     dev: Annotated[str | None, typer.Option(metavar="FILE", help=MOVED.format("dev"))] = None,
     test: Annotated[str | None, typer.Option(metavar="FILE", help=MOVED.format("test"))] = None,

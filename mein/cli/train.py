@@ -29,7 +29,7 @@ from mein.cli.options import (
     Test,
     TextColumn,
     Unlabeled,
-    absolute,
+    settings_given,
 )
 from mein.errors import ConfigError, RunError
 from mein.runtime.ranks import is_first
@@ -118,15 +118,9 @@ def train(
     from mein.config import parse_overrides
     from mein.model.pretrained import settings_of_language_model
 
-    taught_by = from_run and str(from_run.resolve())
-    named = {"columns.text": text_column, "columns.label": label_column, "expert.from_run": taught_by}
-    given = {name: value for name, value in (named | {"seed": seed}).items() if value is not None}
-    chosen = parse_overrides(set_)
+    given, chosen = settings_given(train, locals()), parse_overrides(set_)
     if lm is not None:
-        given["expert.language_model"] = str(lm.resolve())
         chosen = settings_of_language_model(lm) | chosen
-    if soft_labels is not None:
-        given |= {"expert.kind": "given", "expert.model": absolute(soft_labels)}
     paths, settings = (labeled, unlabeled, dev, test), (preset, config, chosen | given)
     run_training(paths, out, settings, seeds, resume, (engine, address), processes)
 

@@ -52,7 +52,7 @@ class Imitators(nn.Module):
 
     @torch.no_grad()
     def _initialize(self) -> None:
-        """Embeddings N(0, 0.1): from PyTorch's N(0, 1) Adam's small steps hardly move (docs/log.md)."""
+        """Embeddings N(0, 0.1): from PyTorch's N(0, 1) Adam's small steps hardly move (log/)."""
         for table in self.embeddings.parameters():
             table.mul_(EMBEDDING_SPREAD)
 

@@ -10,12 +10,12 @@ from scipy.optimize import minimize
 from torch import Tensor, nn
 from torch.nn import functional
 
-RIDGE = 0.1  # near the best of 0.001 .. 3 on ten sets of 400 to 2,000 labels (docs/log.md)
+RIDGE = 0.1  # near the best of 0.001 .. 3 on ten sets of 400 to 2,000 labels (log/)
 LARGEST_WEIGHT = 100.0  # of a voice that is made as loud as 1
 SMALLEST_SCALE = (
     0.03  # who is fainter is not made as loud as others: on long reviews voices have 0.03 and more
 )
-CHANCE = 2.0  # standard errors; with one, right gates were held back where labels are few (docs/log.md)
+CHANCE = 2.0  # standard errors; with one, right gates were held back where labels are few (log/)
 LARGEST_LOG_TAU = 5.0  # and the least is 0: an expert that errs nowhere on dev is not made surer still
 
 
@@ -129,7 +129,7 @@ def fit_gates(
     up for an over-confident expert; dividing all of z + sum_i g_i alpha_i by it moves no decision, and
     calibration starts from it. A ridge holds w where labels are few: on w_i times how loud alpha_i is,
     for over long documents alpha is faint, and its gates must be large. Chosen against: gates that
-    cannot be negative, one gate for all windows, a class bias, a prior on tau (docs/log.md).
+    cannot be negative, one gate for all windows, a class bias, a prior on tau (log/).
     """
     scale = _scales(alpha, _counts(labels, weights))
     z, a = torch.from_numpy(logits).double(), torch.from_numpy(alpha / scale[:, None, None]).double()

@@ -30,7 +30,7 @@ class MixedShards:
     """Encoded texts, read by groups of shards drawn at random, the documents of a group shuffled.
 
     Text often lies sorted, by date, by source, or even by label. Read shard by shard, imitators lean to
-    the labels of the last one (docs/log.md). Up to some 15 million pieces are one group: then an epoch's
+    the labels of the last one (log/). Up to some 15 million pieces are one group: then an epoch's
     order is a permutation of all documents. One group is held at a time. Rows count on from store to store.
     """
 

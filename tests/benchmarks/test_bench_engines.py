@@ -1,4 +1,4 @@
-"""What `mein bench engines` makes of the seconds that it measured."""
+"""What `python -m benchmarks engines` makes of the seconds that it measured."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks import scale
 from benchmarks import scale as engines
-from tests.support.shell import mein
+from tests.support.shell import benchmarks
 
 
 def test_engines_are_compared_turn_by_turn_and_split_into_fixed_and_growing(
@@ -36,6 +36,6 @@ def test_engines_are_compared_turn_by_turn_and_split_into_fixed_and_growing(
 def test_a_step_that_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchmarks.scale.make_small_run", lambda folder: None)
     monkeypatch.setattr("benchmarks.scale.write_generated", lambda folder, documents: (folder).mkdir())
-    answer = mein("bench", "engines", "--documents", "1000")
+    answer = benchmarks("engines", "--documents", "1000")
     assert answer.code == 2
     assert "Error: `mein encode` failed with code 2: " in answer.err

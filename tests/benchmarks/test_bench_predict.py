@@ -10,7 +10,7 @@ from benchmarks.use import LINEAR, bench_predict, linear_model
 from mein.errors import InputError
 from mein.model.model import Model
 from tests.support.reviews import LABELS, NEW, RAW, TEXTS, tiny
-from tests.support.shell import mein, write_csv
+from tests.support.shell import benchmarks, write_csv
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,6 @@ def test_the_shell_gives_json_and_a_table(model: Model, tmp_path: Path) -> None:
     model.save(tmp_path / "run")
     documents = write_csv(tmp_path / "in.csv", NEW)
     words = [
-        "bench",
         "predict",
         tmp_path / "run",
         "--documents",
@@ -59,7 +58,7 @@ def test_the_shell_gives_json_and_a_table(model: Model, tmp_path: Path) -> None:
         "--threads",
         "1",
     ]
-    answer = mein(*words)
+    answer = benchmarks(*words)
     assert answer.code == 0, answer
     assert json.loads(answer.out)["documents"] == len(NEW)
     assert LINEAR in answer.err

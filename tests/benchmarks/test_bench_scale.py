@@ -1,4 +1,4 @@
-"""What `mein bench scale` generates, and how it makes ratios of what it measured."""
+"""What `python -m benchmarks scale` generates, and how it makes ratios of what it measured."""
 
 from pathlib import Path
 

@@ -29,7 +29,7 @@ from tests.support.ray_clusters import (
     meanwhile,
     small_cluster,
 )
-from tests.support.shell import ROOT, mein
+from tests.support.shell import ROOT, mein, paper
 from tests.support.stepping import LEFT, content, make_stores, probabilities
 from tests.support.tiny import SETTINGS
 
@@ -162,7 +162,7 @@ def test_a_grid_gives_the_same_runs_as_without_ray(home: Path, cluster: Any, tmp
             tmp_path / f"data/toy/{part}.parquet"
         )
     words = [
-        "reproduce",
+        "run",
         "--datasets",
         "toy",
         "--experts",
@@ -174,10 +174,10 @@ def test_a_grid_gives_the_same_runs_as_without_ray(home: Path, cluster: Any, tmp
     ]
     for key, value in SETTINGS.items():
         words += [] if key in OWNED else ["--set", f"{key}={json.dumps(value)}"]
-    plain = mein(*words, "--work", tmp_path / "plain", "--results", tmp_path / "results")
+    plain = paper(*words, "--work", tmp_path / "plain", "--results", tmp_path / "results")
     assert plain.code == 0, plain
     on_ray = ("--engine", "ray", "--address", cluster.address)
-    answer = mein(*words, "--work", tmp_path / "ray", "--results", tmp_path / "results-ray", *on_ray)
+    answer = paper(*words, "--work", tmp_path / "ray", "--results", tmp_path / "results-ray", *on_ray)
     assert (answer.code, answer.err) == (0, ""), answer
     found = sorted(
         file.relative_to(tmp_path / "plain") for file in tmp_path.glob("plain/**/mixture.safetensors")

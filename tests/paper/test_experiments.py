@@ -49,7 +49,7 @@ from paper.lines import append_lines, cell_of, correct_of, line_of, missing, rea
 from paper.run import Request, reproduce, write_pages
 from paper.tables import more_data_figure, speed_table, windows_figure
 from tests.support import hub_models, tiny
-from tests.support.shell import refuses
+from tests.support.shell import paper, refuses
 
 FEWER = "imn-w1234-u30"
 OWN = {"fine_tuning.epochs": 1, "pretraining.epochs": 2, "imitator_training.reads_labeled": False}
@@ -403,9 +403,8 @@ def test_an_unknown_data_set_is_named_beside_those_that_are_there(experiment: Ex
 
 def test_a_set_without_raw_text_is_refused_before_anything_is_done(tmp_path: Path) -> None:
     put_data(tmp_path / "data/rotten", "unlabeled")
-    sentence = (
-        r"unlabeled\.parquet is missing, .*: put it there, or make the set with `mein data rotten --more"
-    )
+    remedy = "put it there, or make the set with `python -m paper data rotten --more"
+    sentence = rf"unlabeled\.parquet is missing, .*: {remedy}"
     with pytest.raises(InputError, match=sentence):
         reproduce(request(elsewhere(tmp_path), datasets=("rotten",)), jobs=1)
     assert not (tmp_path / "work").exists()
@@ -710,7 +709,7 @@ def test_a_seed_without_its_split_is_told_how_to_make_it(tmp_path: Path) -> None
     put_data(tmp_path / "data/rotten/seed-1")
     own = elsewhere(tmp_path)
     assert own.place("rotten", 1) == "rotten/seed-1"
-    remedy = r"make the set with `mein data rotten --seed 2 --out .*data/rotten/seed-2`"
+    remedy = r"make the set with `python -m paper data rotten --seed 2 --out .*data/rotten/seed-2`"
     with pytest.raises(InputError, match=rf"rotten/seed-2/train\.parquet is missing, .*{remedy}"):
         reproduce(request(own, datasets=("rotten",), seeds=range(3)), jobs=1)
 
@@ -744,9 +743,11 @@ def test_a_student_whose_teacher_is_not_there_yet_has_it_trained(
 
 
 def test_students_have_no_place_in_the_grid_of_more_data(experiment: Experiment, tmp_path: Path) -> None:
-    words = ["reproduce", "--grid", "more-data", "--experts", "lm-lstm-student", "--data", experiment.data]
+    words = ["run", "--grid", "more-data", "--experts", "lm-lstm-student", "--data", experiment.data]
     words += ["--work", tmp_path / "work", "--results", tmp_path / "results"]
-    refuses(r"lm-lstm-student has heard of all raw text: choose others for the grid more-data\.", *words)
+    refuses(
+        r"lm-lstm-student has heard of all raw text: choose others for the grid more-data\.", *words, by=paper
+    )
 
 
 def test_students_are_rows_of_ours_with_settings_of_their_teachers(experiment: Experiment) -> None:
@@ -819,11 +820,11 @@ def test_several_at_a_time_say_which_have_ended_and_why_one_failed(tmp_path: Pat
     put_data(tmp_path / "data/bad", dev={"text": ["a"], "label": ["of no class"]})
     put_data(tmp_path / "data/toy")
     (tmp_path / "mein.py").write_text("1 / 0", encoding="utf-8")  # of no interest to the processes
-    words = ["reproduce", "--datasets", "bad,toy", "--experts", "lstm", "--preset", "small", "--jobs", "2"]
+    words = ["run", "--datasets", "bad,toy", "--experts", "lstm", "--preset", "small", "--jobs", "2"]
     for name, value in SETTINGS.items():
         words += ["--set", f"{name}={json.dumps(value)}"]
     ended = subprocess.run(
-        [sys.executable, "-P", "-m", "mein", *words],
+        [sys.executable, "-P", "-m", "paper", *words],
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -234,7 +234,7 @@ def test_somebody_else_s_word_is_taught_as_it_is() -> None:
 
 def test_an_lstm_of_few_labels_has_such_a_tutor_and_no_row_of_the_paper() -> None:
     taught = {name for name in PRESETS if teacher.teaches_with_lexicon(load_config(name))}
-    assert taught == {"small"}  # with a transformer it gained nothing (docs/log.md)
+    assert taught == {"small"}  # with a transformer it gained nothing (log/)
     assert MAIN_RUN["imitator_training.learns_lexicon"] is False
 
 

@@ -8,12 +8,14 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from unittest.mock import patch
 
-from mein.cli.main import main
+from benchmarks.__main__ import main as benchmarks_main
+from mein.cli.main import main as mein_main
+from paper.__main__ import main as paper_main
 from tests.support.tiny import SETTINGS, TEXTS
 
 ROOT = Path(__file__).parents[2]
@@ -30,11 +32,26 @@ class Answer:
 
 
 def mein(*words: object) -> Answer:
-    """Run the command line in this process."""
+    """Run `mein` in this process."""
+    return answer_of(mein_main, *words)
+
+
+def paper(*words: object) -> Answer:
+    """Run `python -m paper` in this process."""
+    return answer_of(paper_main, *words)
+
+
+def benchmarks(*words: object) -> Answer:
+    """Run `python -m benchmarks` in this process."""
+    return answer_of(benchmarks_main, *words)
+
+
+def answer_of(main: Callable[[], None], *words: object) -> Answer:
+    """What a command line prints, and how it ends."""
     out, err = io.StringIO(), io.StringIO()
     code = 0
     with (
-        patch.object(sys, "argv", ["mein", *map(str, words)]),
+        patch.object(sys, "argv", ["command", *map(str, words)]),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
     ):
@@ -43,6 +60,22 @@ def mein(*words: object) -> Answer:
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else 0
     return Answer(code, out.getvalue(), err.getvalue())
+
+
+def fits(text: str) -> bool:
+    """Whether no line of a table or a help text is wider than 80 columns."""
+    return max(map(len, text.splitlines())) <= 80
+
+
+def unexplained(help_text: str) -> list[str]:
+    """Lines of a help that are too wide, or name an option or a command without its whole meaning."""
+    lines = help_text.partition("\n\nOptions:")[2].splitlines()
+    complaints = [line for line in help_text.splitlines() if len(line) > 80]
+    for line, following in zip(lines, [*lines[1:], ""], strict=True):
+        if re.match(r"  (-|[a-z])", line):
+            is_explained = re.search(r"\S {2,}\S", line.strip()) or following.startswith("   ")
+            complaints += [] if is_explained and not line.endswith("...") else [line]
+    return complaints
 
 
 def mein_process(*words: object) -> Answer:
@@ -59,9 +92,9 @@ def python(code: str, *words: object) -> Answer:
     return Answer(done.returncode, done.stdout, done.stderr)
 
 
-def refuses(sentence: str, *words: object) -> None:
+def refuses(sentence: str, *words: object, by: Callable[..., Answer] = mein) -> None:
     """The command ends with code 2 and this one sentence (a pattern) on stderr."""
-    answer = mein(*words)
+    answer = by(*words)
     assert answer.code == 2, answer
     assert re.fullmatch(f"Error: {sentence}\n", answer.err), answer.err
 
