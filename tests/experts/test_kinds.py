@@ -84,10 +84,11 @@ def test_a_new_kind_is_trained_evaluated_and_loaded(tmp_path: Path, training: st
     rows = tiny.run(tmp_path / "run", expert__kind="max", expert__training=training)
     assert MIXTURE in [row.name for row in rows]
     model = load_model(tmp_path / "run", "cpu")
-    assert isinstance(tiny.networks_of(model).expert, MaxExpert)
+    expert = tiny.networks_of(model).expert
+    assert isinstance(expert, MaxExpert)
     found = np.stack(pq.read_table(tmp_path / "run/predictions.parquet")[MIXTURE].to_numpy())
     assert_allclose(model.log_probs(TEXTS.test_texts), found, atol=1e-5)
-    XX
+    assert [expert.table.weight.shape] == STARTS
     trained = load_tensors(tmp_path / "run/expert.safetensors")[0]
     assert set(trained) == {"table.weight", "output.weight", "output.bias"}
 
