@@ -48,6 +48,7 @@ def encode(
     """
     with opened((engine, address), "encode", workers) as on_ray:
         from mein.data.soft_labels import SoftLabelTable
+        from mein.model.loading import FinishedRun
         from mein.report.charts import counted
         from mein.run import steps
 
@@ -84,6 +85,7 @@ def label(
     After a stop the same command goes on: whole label files are kept.
     """
     with opened((engine, address), "label", workers) as on_ray:
+        from mein.model.loading import FinishedRun
         from mein.run import steps
         from mein.run.teacher import KERNELS
 
