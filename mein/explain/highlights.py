@@ -155,11 +155,15 @@ def _common(in_documents: np.ndarray, documents: int) -> np.ndarray:
 def changed(
     model: Model, texts: Sequence[str], ids: np.ndarray, systems: dict[str, np.ndarray]
 ) -> list[dict[str, Any]]:
-    """Documents whose label the mixture changed: mended, broken, wrong both times; the surest first."""
+    """Documents whose label the mixture changed: corrected, broken, wrong in both; most confident first."""
     expert, mixture = (systems[name].argmax(axis=1) for name in (EXPERT, MIXTURE))
     n = np.arange(len(ids))
     lead = systems[MIXTURE][n, mixture] - systems[MIXTURE][n, expert]  # log-odds of new over old
-    kinds = {"mended": mixture == ids, "broken": expert == ids, "moved": (mixture != ids) & (expert != ids)}
+    kinds = {
+        "corrected": mixture == ids,
+        "broken": expert == ids,
+        "moved": (mixture != ids) & (expert != ids),
+    }
     found = []
     for kind, is_kind in kinds.items():
         rows = np.flatnonzero(is_kind & (mixture != expert))

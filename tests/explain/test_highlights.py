@@ -104,7 +104,7 @@ def test_changed_documents_are_sorted_by_kind_and_certainty(model: Model) -> Non
     systems = {name: np.log(np.stack([of, 1 - np.array(of)], axis=1)) for name, of in p.items()}
     found = changed(model, TEXTS[:4], ids, systems)
     assert [(d["row"], d["kind"]) for d in found] == [
-        (0, "mended"),
+        (0, "corrected"),
         (2, "broken"),
         (3, "broken"),
         (1, "broken"),
