@@ -292,7 +292,7 @@ def reliability_chart(
 def risk_chart(key: str, curves: dict[str, RiskCoverage]) -> Markup:
     """The error on the most confident documents, for every share of them that is answered."""
     description = "; ".join(
-        f"{name}: {curve.error[np.searchsorted(curve.coverage, 0.5 - 1e-9)]:.1f} % on the more confident half, "
+        f"{name}: {curve.error[np.searchsorted(curve.coverage, 0.5 - 1e-9)]:.1f} % on half of the documents, "
         f"{curve.error[-1]:.1f} % on all"
         for name, curve in curves.items()
     )
