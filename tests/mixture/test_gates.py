@@ -18,9 +18,9 @@ from mein.mixture.gates import (
     SigmoidGates,
     _scales,
     fit_gates,
-    held_back,
     is_worse,
     open_gates,
+    shrunk,
 )
 from mein.mixture.mixture import MixtureConfig
 from mein.model.loading import Classifiers
@@ -233,17 +233,17 @@ def test_gates_are_learned_from_gradients_too() -> None:
     assert torch.allclose(gates.lam.grad, torch.tensor(0.25))  # the slope of the sigmoid at 0
 
 
-def test_gates_are_held_back_until_dev_is_not_worse_beyond_chance() -> None:
+def test_gates_are_shrunk_until_dev_is_not_worse_beyond_chance() -> None:
     """By hand: alpha is right on 4 documents, where z is wrong by 1, and wrong on the others, where z is
     right by 3, twelve times, and by 5, six times. Gate 8 turns all 22: 14 errors more, above twice the root
     of 22. 4 turns 16: 8 errors more, just twice the root of 16."""
     margins, labels = np.repeat([1.0, 3.0, 5.0], [4, 12, 6]), np.repeat([1, 0, 0], [4, 12, 6])
     z = np.stack([margins, np.zeros(22)], axis=1).astype(np.float32)
     alpha = np.tile(np.array([0.0, 1.0], np.float32), (1, 22, 1))
-    assert held_back(z, alpha, labels, np.array([8.0])).tolist() == [4.0]
-    assert held_back(z, alpha, labels, np.array([2.0])).tolist() == [2.0]
-    assert held_back(z, alpha, np.zeros(22), np.array([8.0])).tolist() == [2.0]  # turns four: chance
-    assert held_back(z, alpha * 1e6, np.zeros(22), np.array([8.0])).tolist() == [0.0]
+    assert shrunk(z, alpha, labels, np.array([8.0])).tolist() == [4.0]
+    assert shrunk(z, alpha, labels, np.array([2.0])).tolist() == [2.0]
+    assert shrunk(z, alpha, np.zeros(22), np.array([8.0])).tolist() == [2.0]  # turns four: chance
+    assert shrunk(z, alpha * 1e6, np.zeros(22), np.array([8.0])).tolist() == [0.0]
 
 
 def test_a_document_that_stays_wrong_is_no_excuse_for_others() -> None:
