@@ -7,9 +7,15 @@ import pytest
 import torch
 
 from mein.evaluation.systems import EXPERT, MIXTURE
-from mein.explain.attribution import piece_scores
-from mein.explain.highlights import FRAGMENTS, changed, influence, informative_fragments, write_highlights
-from mein.explain.page import excerpt
+from mein.explain.explanation import piece_scores
+from mein.explain.highlights import (
+    FRAGMENTS,
+    changed,
+    excerpt,
+    influence,
+    informative_fragments,
+    write_highlights,
+)
 from mein.mixture.inference import imitator_alpha
 from mein.model.loading import load_model
 from mein.model.model import Model
