@@ -11,6 +11,7 @@ from rich.table import Table
 
 from mein.cli.console import plain_table
 from mein.evaluation.comparison import Row
+from mein.evaluation.rendering import p_text
 from mein.evaluation.significance import mean_and_spread, paired_bootstrap
 from mein.evaluation.systems import MIXTURE
 from mein.run.evaluate import read_correct
@@ -41,7 +42,13 @@ def over_seeds(
         if name != MIXTURE and correct and MIXTURE in correct[0]:
             theirs, ours = (np.stack([answers[key] for answers in correct]) for key in (name, MIXTURE))
             p_value = paired_bootstrap(theirs, ours, seed=0).p_value
-        figures[name] = {"errors": errors, "mean": mean, "spread": spread, "p_value": p_value}
+        figures[name] = {
+            "title": rows[0].title,
+            "errors": errors,
+            "mean": mean,
+            "spread": spread,
+            "p_value": p_value,
+        }
     return figures
 
 
@@ -59,7 +66,6 @@ def _render(figures: dict[str, dict[str, Any]], seeds: int) -> Table:
         caption_justify="left",
     )
     for name, figure in figures.items():
-        p_value = "" if figure["p_value"] is None else f"{figure['p_value']:.4f}"
-        style = "bold" if name == MIXTURE else ""
-        table.add_row(name, f"{figure['mean']:.2f}", f"{figure['spread']:.2f}", p_value, style=style)
+        shown = f"{figure['mean']:.2f}", f"{figure['spread']:.2f}", p_text(figure["p_value"])
+        table.add_row(figure["title"], *shown, style="bold" if name == MIXTURE else "")
     return table

@@ -224,12 +224,11 @@ def train_and_show(
 
 def report(config: "Config", rows: "list[Row]", out: Path, console: "Console", *, on_test: bool) -> None:
     """Leave a model card and a page beside a finished run, and show the table."""
-    from mein.evaluation.comparison import render
+    from mein.evaluation.rendering import render, sentence_of
     from mein.report.card import write_card
     from mein.report.charts import counted
     from mein.report.page import write_report
     from mein.report.record import read_finished
-    from mein.run.evaluate import sentence
 
     if not (out / "README.md").exists():  # a card that somebody edited is kept
         write_card(out)
@@ -237,8 +236,10 @@ def report(config: "Config", rows: "list[Row]", out: Path, console: "Console", *
     dev = counted(rows[0].scores.documents, "dev document")
     console.print()
     console.print(render(rows, title=None if on_test else f"{dev} (no --test)"))
-    log(console, _weights_line(read_finished(out)))
-    log(console, sentence(rows, config), "bold")
+    finished = read_finished(out)
+    log(console, _weights_line(finished))
+    if finished.verdict is not None:
+        log(console, sentence_of(finished.verdict), "bold")
     hint = f', or try `mein explain {out} "..."`' if config.expert.traits.learns else ""
     log(console, f"Look at {out / 'report.html'}{hint}.")
 

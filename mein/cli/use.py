@@ -26,11 +26,12 @@ def evaluate(
     """Judge a run, beside its controls, on labeled documents."""
     from mein.data.corpus import read_all
     from mein.data.readers import read_documents
-    from mein.evaluation.comparison import compare, render
+    from mein.evaluation.comparison import compare, verdict_of
+    from mein.evaluation.rendering import render, sentence_of
     from mein.evaluation.systems import PREVIOUS_RUN
     from mein.mixture.inference import choose_device
     from mein.model.loading import Classifiers, FinishedRun
-    from mein.run.evaluate import as_plain, log_probs_of_all, previous_run_log_probs, sentence
+    from mein.run.evaluate import credited, log_probs_of_all, previous_run_log_probs
     from mein.runtime.progress import QUIET, Terminal
 
     given = soft_labels_of(run, soft_labels)
@@ -44,14 +45,15 @@ def evaluate(
     reporter = QUIET if as_json else Terminal(console)
     classifiers = Classifiers(finished.folder, config, choose_device("auto"), given)
     systems |= log_probs_of_all(classifiers, "test", texts, reporter)
-    rows = compare(ids, systems, seed=config.seed)
+    has_lexicon = classifiers.mixture.lexicon is not None
+    rows = compare(ids, systems, seed=config.seed, has_lexicon=has_lexicon)
     if as_json:
-        print(json.dumps([as_plain(row) for row in rows], indent=1))
+        print(json.dumps([row.to_dict() for row in rows], indent=1))
         return
     console.print(render(rows, title=f"{len(ids):,} documents of {documents}"))
     if config.expert.is_self_training and PREVIOUS_RUN not in systems:
         log(console, f"The run that it learned from is not in {config.expert.from_run} any more.")
-    log(console, sentence(rows, config), "bold")
+    log(console, sentence_of(verdict_of(rows, credited(config))), "bold")
 
 
 def predict(
