@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from mein.data.columns import ColumnsConfig
 from mein.data.corpus import Corpus, Source, source_of_lists
+from mein.data.formats import open_writer
 from mein.data.readers import read_documents
-from mein.data.writers import open_writer
 from mein.errors import InputError
 
 Unlabeled = str | os.PathLike[str] | Iterable[str]

@@ -19,7 +19,7 @@ import torch
 from mein.config import Config, load_config
 from mein.data.columns import ColumnsConfig
 from mein.data.corpus import Corpus, Source, corpus_of_files
-from mein.data.files import find_files
+from mein.data.formats import find_files
 from mein.data.readers import Documents, read_documents
 from mein.data.soft_labels import SoftLabels
 from mein.data.splits import KnownTexts
