@@ -15,7 +15,7 @@ import pyarrow.parquet as pa_parquet
 from mein.data.files import Choose, Chunk, File, open_lines, open_raw
 from mein.errors import InputError
 
-Row = TypeVar("Row")
+T = TypeVar("T")
 CHUNK_BYTES = 1 << 20
 CHUNK_ROWS = 4096
 LARGEST_VALUE = 1 << 28  # characters; an open quotation mark ends here at the latest
@@ -277,9 +277,9 @@ def text_chunks(file: File, choose: Choose | None) -> Iterator[Chunk]:
             yield dict.fromkeys(names, chunk)
 
 
-def in_chunks(rows: Iterable[tuple[Row, int]]) -> Iterator[list[Row]]:
+def in_chunks(rows: Iterable[tuple[T, int]]) -> Iterator[list[T]]:
     """Rows, which come with their sizes, in lists of limited size."""
-    chunk: list[Row] = []
+    chunk: list[T] = []
     total = 0
     for row, size in rows:
         chunk.append(row)

@@ -31,7 +31,7 @@ from mein.store.manifest import (
 from mein.store.place import Place, place_of
 from mein.store.shards import facts_of, read_batch
 from mein.store.store import Store
-from mein.store.worker import CONFIG, PIECES, WORDS, Job, send, write_shard
+from mein.store.worker import CONFIG, PIECES, WORDS, ShardJob, send, write_shard
 from mein.text.indexer import Indexer
 
 DIED = (
@@ -40,7 +40,7 @@ DIED = (
 )
 
 
-def run_jobs(indexer: Indexer, place: Place, jobs: Iterable[Job], workers: int) -> Iterator[Shard]:
+def run_jobs(indexer: Indexer, place: Place, jobs: Iterable[ShardJob], workers: int) -> Iterator[Shard]:
     """Encode and write every job, in this process where there is one worker.
 
     At most `workers + 2` shards of text are in memory: those in work or waiting, and the one that
@@ -58,7 +58,9 @@ def run_jobs(indexer: Indexer, place: Place, jobs: Iterable[Job], workers: int) 
             yield write_shard(indexer, place, job)
 
 
-def _run_in_processes(indexer: Indexer, place: Place, jobs: Iterable[Job], workers: int) -> Iterator[Shard]:
+def _run_in_processes(
+    indexer: Indexer, place: Place, jobs: Iterable[ShardJob], workers: int
+) -> Iterator[Shard]:
     with tempfile.TemporaryDirectory() as folder:
         _save(indexer, Path(folder))
         started = [_start(folder, str(place)) for _ in range(workers)]
@@ -76,8 +78,9 @@ def _start(folder: str, place: str) -> Worker:
     return start_worker("mein.store.worker", [folder, place])
 
 
-Facts = Mapping[str, Any]
-Spread = Callable[[Indexer, Place, Iterator[Job]], Iterator[Shard]]  # writes shards that lack, and yields all
+Spread = Callable[
+    [Indexer, Place, Iterator[ShardJob]], Iterator[Shard]
+]  # writes shards that lack, and yields all
 
 
 def write_store(
@@ -88,7 +91,7 @@ def write_store(
     shard_documents: int,
     workers: int,
     shard_characters: int | None = None,
-    facts: Facts | None = None,
+    facts: Mapping[str, Any] | None = None,
     part: tuple[int, int] = (0, 1),
     spread: Spread | None = None,
 ) -> Store:
@@ -121,12 +124,12 @@ def write_store(
     return Store.open(at)
 
 
-def _write_shards(place: Place, indexer: Indexer, jobs: Iterable[Job], workers: int) -> list[Shard]:
+def _write_shards(place: Place, indexer: Indexer, jobs: Iterable[ShardJob], workers: int) -> list[Shard]:
     """Encode the texts of each shard that is not there already, whole."""
     found: list[Shard] = []
     there = set(place.names())
 
-    def lacking() -> Iterator[Job]:
+    def lacking() -> Iterator[ShardJob]:
         for job in jobs:
             shard = kept(place, job) if job.file in there else None
             if shard is None:
@@ -144,14 +147,14 @@ def _jobs(
     documents: int,
     characters: int | None,
     part: tuple[int, int],
-) -> Iterator[Job]:
+) -> Iterator[ShardJob]:
     """A rank's share of the shards to be."""
     rank, world = part
     for number, texts in islice(enumerate(_in_shards(chunks, documents, characters)), rank, None, world):
-        yield Job(shard_file(number), texts, fingerprint)
+        yield ShardJob(shard_file(number), texts, fingerprint)
 
 
-def kept(place: Place, job: Job) -> Shard | None:
+def kept(place: Place, job: ShardJob) -> Shard | None:
     """The shard that a former run left of these very texts, where it is whole."""
     with place.reading(job.file) as path:
         try:
@@ -165,7 +168,7 @@ def kept(place: Place, job: Job) -> Shard | None:
         return Shard(job.file, len(batch), **counts, bytes=path.stat().st_size, sha256=sha256_of(path))
 
 
-def _finished(at: Path | str, indexer: Indexer, facts: Facts) -> Store:
+def _finished(at: Path | str, indexer: Indexer, facts: Mapping[str, Any]) -> Store:
     store = Store.open(at)
     if store.fingerprint != indexer.fingerprint:
         raise RunError(
@@ -214,7 +217,7 @@ def _gathered(place: Place, shards: list[Shard], part: tuple[int, int]) -> list[
     return [Shard(**shard) for found in parts for shard in found["shards"]]
 
 
-def _finish(place: Place, shards: Sequence[Shard], indexer: Indexer, facts: Facts) -> None:
+def _finish(place: Place, shards: Sequence[Shard], indexer: Indexer, facts: Mapping[str, Any]) -> None:
     """Remove what belongs to no shard, then write the manifest, which makes it a store."""
     files = {shard.file for shard in shards}
     for name in place.names():

@@ -14,7 +14,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from mein.experts.base import Expert
-from mein.experts.gpu_lstm import STEP, Shape, can_capture
+from mein.experts.gpu_lstm import STEP, LstmShape, can_capture
 from mein.imitators.projected import projected_loss, stream_of
 from mein.imitators.reference import Imitators
 from mein.imitators.windows import Stream
@@ -27,8 +27,8 @@ from mein.store.store import Store
 from mein.text.batches import PieceBatch, bucketed, pad_words, to_device
 from mein.text.ragged import Ragged
 from mein.training.imitation_batches import MixedShards
-from mein.training.loop import OptimizationConfig, Outcome, Runtime, Stage, train
-from mein.training.objectives import Labeled, Objective, Randomness, neighbors_of_epochs
+from mein.training.loop import OptimizationConfig, Runtime, Stage, StageOutcome, train
+from mein.training.objectives import LabeledBatch, Objective, Randomness, neighbors_of_epochs
 from mein.training.parallel import own_windows, share_of, shared_logits
 from mein.training.scores import imitation_scores, supervised_scores
 
@@ -63,7 +63,9 @@ def made_ready(
     return expert.capturing(shapes_read(expert, objective, widths, documents))
 
 
-def shapes_read(expert: Expert, objective: Objective, widths: Iterable[int], documents: int) -> set[Shape]:
+def shapes_read(
+    expert: Expert, objective: Objective, widths: Iterable[int], documents: int
+) -> set[LstmShape]:
     """What an expert reads in steps of an objective over so many labeled documents."""
     unlabeled = objective.unlabeled_documents
     if not unlabeled:
@@ -147,7 +149,7 @@ def train_expert(
     objective: Objective,
     runtime: Runtime,
     seed: int,
-) -> Outcome:
+) -> StageOutcome:
     """Theta' = argmin L_s: the first line. It is the third with every lambda at -inf."""
     no_gates = FreeGates(0).to(device_of(expert))
     return fine_tune("expert", expert, no_gates, train_part, dev_part, config, objective, runtime, seed)
@@ -161,7 +163,7 @@ def train_imitators(
     runtime: Runtime,
     seed: int,
     labeled: Store | None = None,
-) -> Outcome:
+) -> StageOutcome:
     """Phi = argmin L_u: the second line. Reads the expert's word on each document, never a label.
 
     labeled: documents that are always learned from, beside those without labels.
@@ -241,7 +243,7 @@ def fine_tune(
     objective: Objective,
     runtime: Runtime,
     seed: int,
-) -> Outcome:
+) -> StageOutcome:
     """Theta, Lambda = argmin L'_s: the third line. With no imitators it is the control "closed gates"."""
     device, lengths = device_of(expert), train_part.words.lengths
     constants = (train_part.labels, train_part.weights, train_part.alpha)
@@ -251,11 +253,11 @@ def fine_tune(
         order = numpy_generator(seed, "order", name, epoch).permutation(len(train_part))
         yield from bucketed(lengths, config.batch_documents, order)
 
-    def fetch(rows: np.ndarray) -> Labeled:
+    def fetch(rows: np.ndarray) -> LabeledBatch:
         batch, at = pad_words(train_part.words.take(rows), device), to_device(rows, device)
-        return Labeled(batch, alpha[:, at], labels[at], weights[at]).shared()
+        return LabeledBatch(batch, alpha[:, at], labels[at], weights[at]).shared()
 
-    def loss(batch: Labeled, step: int) -> Tensor:
+    def loss(batch: LabeledBatch, step: int) -> Tensor:
         return objective.loss(expert, gates(), batch, Randomness(seed, name, step))
 
     @torch.no_grad()
