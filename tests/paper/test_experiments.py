@@ -788,7 +788,7 @@ def test_text_that_was_replaced_is_refused(finished: Experiment, part: str) -> N
 def test_a_finished_run_that_lost_a_file_is_named(finished: Experiment, name: str) -> None:
     main = finished.work / "toy/lm-lstm/seed-0/main"
     (main / name).unlink()
-    with pytest.raises(RunError, match=r"main.*: remove the folder, and run this again\."):
+    with pytest.raises(RunError, match=rf"main/{name} is missing: restore it from a copy of the run\."):
         run_column(finished, [Cell("toy", "lm-lstm", variant, 0) for variant in ("plain", "closed")])
     assert read_lines(finished.results) == []
     shutil.rmtree(main)

@@ -199,7 +199,7 @@ def test_its_verdict_is_about_its_teacher(teacher: Path, tmp_path: Path) -> None
     assert rows[PREVIOUS_RUN].scores.error == wanted  # with the lexicon that predicts, which knows dev
     lines = RunFolder(tmp_path / "run").metrics("verdict")
     sentence = next(line["headline"] for line in lines if "headline" in line)
-    assert re.fullmatch(r"The student .* its teacher: .* \(p .*, teacher vs mixture\)\.", sentence)
+    assert re.fullmatch(r"The student .* its teacher: .* \(p .*, previous run vs mixture\)\.", sentence)
     page = shown([read_finished(tmp_path / "run")])
     assert "its teacher: the run before" in page
     assert f"a student of {teacher}" in page
@@ -333,7 +333,7 @@ def test_a_damaged_teacher_is_refused(files: Path, tmp_path: Path) -> None:
     labels = tmp_path / "first/labels.json"
     labels.write_text(labels.read_text(encoding="utf-8") + " ", encoding="utf-8")
     words = [*command(files, "refused"), "--from-run", tmp_path / "first"]
-    refuses(r".*labels\.json is damaged or was changed by another program: .*", *words)
+    refuses(r".*labels\.json is damaged, or belongs to another run: .*", *words)
 
 
 def test_somebody_elses_word_has_no_students(tmp_path: Path) -> None:
