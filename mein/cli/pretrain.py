@@ -60,7 +60,7 @@ def pretrain(
 def _config_of(settings: GivenSettings) -> "Config":
     """The settings; an expert that cannot learn from raw text is lm-lstm, unless --set names another."""
     from mein.config import load_config, merged
-    from mein.experts.kinds import KINDS
+    from mein.experts.config import KINDS
 
     preset, file, overrides = settings
     expert = merged(preset, file, overrides).get("expert")

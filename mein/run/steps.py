@@ -47,9 +47,8 @@ from mein.runtime.progress import Reporter
 from mein.runtime.ranks import barrier, first_goes_ahead, is_first, rank, world
 from mein.runtime.run_folder import RunFolder
 from mein.store.repair import drop_damaged_labels, quarantine
-from mein.store.sample import drawn_from_few_shards, write_excerpt
 from mein.store.store import Store, link_store
-from mein.store.writing import Spread, write_store
+from mein.store.writing import Spread, drawn_from_few_shards, write_excerpt, write_store
 
 
 def refuse_strange(run: FinishedRun, store: Store) -> None:

@@ -34,7 +34,7 @@ from mein.runtime.progress import Reporter
 from mein.runtime.ranks import barrier, is_first, rank, world
 from mein.runtime.run_folder import RunFolder
 from mein.runtime.tensors import digest_in
-from mein.store.manifest import EXPERT_COLUMN, label_file, labeled_by, read_labels, seal_labels, write_labels
+from mein.store.files import EXPERT_COLUMN, label_file, labeled_by, read_labels, seal_labels, write_labels
 from mein.store.store import Store
 from mein.text.ragged import Ragged
 

@@ -18,9 +18,8 @@ import numpy as np
 from mein.errors import RunError
 from mein.runtime.files import sha256_of
 from mein.runtime.processes import answer
-from mein.store.manifest import Shard
+from mein.store.files import Shard, write_arrays
 from mein.store.place import Place, place_of
-from mein.store.shards import write_arrays
 from mein.text.indexer import Indexer
 from mein.text.pieces import Pieces
 from mein.text.ragged import offsets_of

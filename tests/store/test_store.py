@@ -19,9 +19,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mein.errors import RunError
-from mein.store import shards, worker
+from mein.store import files, worker
 from mein.store import writing as workers
-from mein.store.manifest import Shard
+from mein.store.files import Shard
 from mein.store.place import Folder, Place
 from mein.store.store import Store
 from mein.store.worker import ShardJob
@@ -332,7 +332,7 @@ def test_a_write_that_the_disk_refuses_is_told(tmp_path: Path) -> None:
         pytest.raises(RunError, match=r"shard-00000\.arrow: the disk is full"),
         Folder(tmp_path).writing("shard-00000.arrow") as path,
     ):
-        shards.write_arrays(path, {"words": ragged([[1] * 100_000])}, {})
+        files.write_arrays(path, {"words": ragged([[1] * 100_000])}, {})
     assert list(tmp_path.iterdir()) == []
 
 
@@ -432,9 +432,9 @@ def test_a_damaged_or_missing_column_is_named(tmp_path: Path) -> None:
 
 
 def test_lists_beyond_32_bits_are_large_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shards, "LIST_LIMIT", 3)
+    monkeypatch.setattr(files, "LIST_LIMIT", 3)
     store = write(tmp_path)
-    assert "large_list" in str(shards.read_batch(tmp_path / "shard-00000.arrow").schema)
+    assert "large_list" in str(files.read_batch(tmp_path / "shard-00000.arrow").schema)
     assert read(store) == ENCODER.encode(TEXTS)
 
 
