@@ -43,7 +43,7 @@ from mein.run.pretrain import language_model
 from mein.runtime.files import link_or_copy, sha256_of
 from mein.runtime.run_folder import RunFolder
 from mein.runtime.tensors import load_tensors, save_tensors
-from mein.store.manifest import EXPERT_COLUMN, LABELS
+from mein.store.files import EXPERT_COLUMN, LABELS
 from mein.store.store import Store
 from mein.text.words import Words
 from mein.training.loop import Runtime

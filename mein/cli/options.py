@@ -75,7 +75,7 @@ LabelColumn = Annotated[
 
 # Runs.
 
-Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
+RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 Out = Annotated[Path, typer.Option(metavar="FOLDER", help="The run folder to make.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue a run that was stopped.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")]
@@ -102,7 +102,7 @@ Set = Annotated[
 Seed = Annotated[
     int | None, typer.Option(metavar="N", help="The seed of all randomness. Default: 0."), Sets("seed")
 ]
-LanguageModel = Annotated[
+LanguageModelFolder = Annotated[
     Path | None,
     typer.Option("--lm", metavar="FOLDER", help="A language model of `mein pretrain`."),
     Sets("expert.language_model", resolved),

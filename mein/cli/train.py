@@ -18,7 +18,7 @@ from mein.cli.options import (
     FromRun,
     LabelColumn,
     Labeled,
-    LanguageModel,
+    LanguageModelFolder,
     Out,
     Preset,
     Processes,
@@ -46,7 +46,7 @@ if TYPE_CHECKING:  # what takes a second to import is imported by the functions 
     Learn = Callable[[Config, Corpus, Path, bool, Console], list[Row]]
 
 Paths = tuple[str, str | None, str | None, str | None]  # labeled, unlabeled, dev, test
-Settings = tuple[str | None, Path | None, dict[str, Any]]  # preset, config file, overrides
+GivenSettings = tuple[str | None, Path | None, dict[str, Any]]  # preset, config file, overrides
 
 Seeds = Annotated[int, typer.Option(min=1, metavar="N", help="Train so many times; gives mean and spread.")]
 
@@ -104,7 +104,7 @@ def train(
     seed: Seed = None,
     seeds: Seeds = 1,
     resume: Resume = False,
-    lm: LanguageModel = None,
+    lm: LanguageModelFolder = None,
     soft_labels: SoftLabelFile = None,
     from_run: FromRun = None,
     engine: EngineName = "processes",
@@ -113,7 +113,7 @@ def train(
 ) -> None:
     """Train a classifier and judge it beside its controls.
 
-    Settings come from the defaults, then the preset, then the config, then --set: the last word wins.
+    GivenSettings come from the defaults, then the preset, then the config, then --set: the last word wins.
     """
     from mein.config import parse_overrides
     from mein.model.pretrained import settings_of_language_model
@@ -128,7 +128,7 @@ def train(
 def run_training(
     paths: Paths,
     out: Path,
-    settings: Settings,
+    settings: GivenSettings,
     seeds: int,
     resume: bool,
     engine: Engine = HERE,
@@ -141,7 +141,7 @@ def run_training(
 
 
 def _run_training(
-    paths: Paths, out: Path, settings: Settings, seeds: int, resume: bool, learn: "Learn"
+    paths: Paths, out: Path, settings: GivenSettings, seeds: int, resume: bool, learn: "Learn"
 ) -> None:
     from mein.cli.seeds import show_seeds
     from mein.config import load_config

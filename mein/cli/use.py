@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mein.cli.console import log, open_console
-from mein.cli.options import AsJson, LabelColumn, Resume, Run, SoftLabelFile, TextColumn
+from mein.cli.options import AsJson, LabelColumn, Resume, RunPath, SoftLabelFile, TextColumn
 from mein.errors import RunError
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    run: Run,
+    run: RunPath,
     documents: Annotated[str, typer.Argument(metavar="FILE", help="Labeled documents.")],
     text_column: TextColumn = None,
     label_column: LabelColumn = None,
@@ -57,7 +57,7 @@ def evaluate(
 
 
 def predict(
-    run: Run,
+    run: RunPath,
     documents: Annotated[str, typer.Argument(metavar="FILE", help="csv, tsv, jsonl, parquet, txt ...")],
     out: Annotated[
         Path, typer.Option(metavar="FILE", help="Where to write them; its ending names the format.")
@@ -95,7 +95,7 @@ def predict(
 
 
 def export(
-    run: Run,
+    run: RunPath,
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="The folder to make.")],
 ) -> None:
     """Write a run's fine-tuned transformer as Hugging Face has it.

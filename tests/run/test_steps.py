@@ -21,7 +21,7 @@ from mein.run import steps
 from mein.runtime.progress import Quiet
 from mein.runtime.run_folder import RunFolder
 from mein.store import writing as workers
-from mein.store.manifest import EXPERT_COLUMN
+from mein.store.files import EXPERT_COLUMN
 from mein.store.store import Store
 from tests.support import tiny
 from tests.support.shell import ROOT, mein, refuses, write_csv
