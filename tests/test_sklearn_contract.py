@@ -133,7 +133,7 @@ def test_neither_order_nor_company_changes_an_answer(of_three: MeinClassifier, m
         if method == "predict":
             assert_array_equal(part, answers[rows])
         else:
-            assert_allclose(part, answers[rows], atol=1e-6)
+            assert_allclose(part, answers[rows], rtol=1e-5, atol=1e-6)  # float32 in other batches
 
 
 def test_a_pickle_answers_alike(fitted: MeinClassifier) -> None:

@@ -40,9 +40,8 @@ class FinishedRun:
     def open(cls, path: Path) -> "FinishedRun":
         """The run in a folder, which must be finished."""
         folder = RunFolder(path)
-        config = read_config(folder)
-        read_done(folder)
-        return cls(folder, config, read_labels(folder)[0], verified(folder))
+        done = verified(folder)
+        return cls(folder, read_config(folder), read_labels(folder)[0], done)
 
     def indexer(self, soft_labels: SoftLabels | None = None) -> Indexer:
         """Its vocabularies, with what its expert reads texts with."""
@@ -59,8 +58,6 @@ def load_model(path: Path, device: str = "auto", soft_labels: SoftLabels | None 
 
 def read_config(folder: RunFolder) -> Config:
     """The configuration of a run."""
-    if not folder.path.is_dir():
-        raise RunError(f"There is no run folder {folder.path}: give the one that `mein train --out` wrote.")
     content = folder.read_json("config.json")
     try:
         return make_config(content["config"])

@@ -342,20 +342,20 @@ def steps(run: Finished) -> list[dict[str, Any]]:
 
 def _rate(run: Finished, step: str, taken: float) -> str:
     """Documents a second: over the epochs of a stage, or once over what a step reads."""
-    counts, judged = run.counts, len(run.label_ids)
+    counts, evaluated = run.counts, len(run.label_ids)
     raw, held_out, train = (counts.get(part, 0) for part in ("unlabeled", "held_out", "train"))
     passes = sum(line["epoch"] > 0 for line in run.stage(step))
     inside = sum(line["seconds"] for line in run.stage(step)) or taken
     training = run.config["imitator_training"]
     also = train if training.get("reads_labeled") else 0
     drawn = min(raw, training.get("documents") or raw) + also
-    documents = {"labeling": raw + held_out + also, "judging": judged, "imitators": drawn * passes}
+    documents = {"labeling": raw + held_out + also, "evaluation": evaluated, "imitators": drawn * passes}
     expert = run.config["expert"]
-    heard = min(raw + held_out, expert["self_training_documents"]) if expert.get("from_run") else 0
-    documents |= {"lessons": heard, "expert": (train + heard) * passes}
+    labeled = min(raw + held_out, expert["self_training_documents"]) if expert.get("from_run") else 0
+    documents |= {"self_training": labeled, "expert": (train + labeled) * passes}
     documents["language_model"] = (train + raw) * passes
     count = documents.get(step, train * passes)
-    spent = taken if step in ("labeling", "judging", "lessons") else inside
+    spent = taken if step in ("labeling", "evaluation", "self_training") else inside
     return f"{number(count / spent)} documents/s" if count and spent else ""
 
 

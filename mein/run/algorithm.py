@@ -32,10 +32,11 @@ CLOSED = Weights(np.zeros(0))  # of an expert by itself
 
 def train(run: Run) -> None:
     """Algorithm 1. Each line leaves an artefact; a line whose artefact is complete is skipped."""
-    if run.has("expert", "imitators", *run.systems):
+    if run.has("expert", "imitators", *run.lexicons, *run.systems):
         return
     expert = learned_expert(run)  # line 1: Theta'
     imitators = learned_imitators(run, expert)  # line 2: Phi
+    learn_lexicons(run)
     if run.is_taught:
         run.log("Stage 3: the mixture and its controls are tuned on the labels")
     for system in run.systems:  # line 3: Theta and Lambda, and the same with other evidence
@@ -54,6 +55,12 @@ def learned_imitators(run: Run, expert: Expert) -> Imitators:
     learn = partial(imitate, run, expert)
     imitators: Imitators = run.artefact("imitators", partial(new_imitators, run), learn)
     return imitators
+
+
+def learn_lexicons(run: Run) -> None:
+    """The lexicons, by the labels: one of train, one of train with dev."""
+    if run.has_lexicon:
+        _ = run.lexicon  # learned where it is first used
 
 
 def tuned(run: Run, system: str, expert: Expert, imitators: Imitators) -> Expert:

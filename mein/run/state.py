@@ -78,6 +78,12 @@ class Run:
         """Whether the mixture has a lexicon, which there is only with imitators."""
         return self.is_taught and self.config.mixture.uses_lexicon
 
+    @property
+    def lexicons(self) -> tuple[str, ...]:
+        """The artefacts of the lexicon: of train, by which its gate is fitted, and of train with dev."""
+        names = (LEXICON_OF_TRAIN, LEXICON) if self.has_lexicon else ()
+        return tuple(name.removesuffix(".safetensors") for name in names)
+
     def artefact(
         self, name: str, new: "Callable[[], Network]", learn: "Callable[[Network], Weights]"
     ) -> Network:

@@ -57,7 +57,7 @@ class Teacher:
     """Both are divided by it."""
 
     def __str__(self) -> str:
-        return "the expert says" if self.beside is None else "expert and lexicon say"
+        return "the expert" if self.beside is None else "expert and lexicon"
 
     def probs(self, z: np.ndarray, pieces: Ragged) -> np.ndarray:
         """p(y | X) (n, Y), float32, of documents with these pieces and the expert's logits z (n, Y)."""

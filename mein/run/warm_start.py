@@ -80,7 +80,7 @@ def shards_at_random(stores: Sequence[Store], seed: int) -> Iterator[Ragged]:
         yield store.words(shard)
 
 
-SELF_TRAINING = "lessons"  # the folder of a run with its teacher's predictions
+SELF_TRAINING = "self_training"  # the folder of a run with its teacher's predictions
 NO_TEXT = "Self-training needs unlabeled text for the teacher to predict: give --unlabeled FILE."
 PART_DOCUMENTS = 10_000  # in one of its files: what a kill may lose
 
@@ -147,7 +147,7 @@ def training_part(run: Run, train_part: LabeledPart) -> LabeledPart:
     """Train; in self-training labels are probabilities (n, Y), followed by the teacher's predictions."""
     if run.config.expert.from_run is None:
         return train_part
-    with run.folder.timed("lessons"):
+    with run.folder.timed(SELF_TRAINING):
         if ranks.is_first():
             _label_by_previous_run(run)
         ranks.barrier()
@@ -169,7 +169,7 @@ def _label_by_previous_run(run: Run) -> None:
     (run.folder / SELF_TRAINING).mkdir(exist_ok=True)
     name = run.config.expert.from_run
     run.runtime.reporter.log(f"Before stage 1: {name} predicts {documents:,} unlabeled documents")
-    with run.runtime.reporter.task("lessons", documents) as task:
+    with run.runtime.reporter.task("self-training", documents) as task:
         for number, texts in enumerate(_texts(run)):
             path = run.folder / SELF_TRAINING / f"{number:05}.safetensors"
             facts = {"texts": hashlib.blake2b(json.dumps(texts).encode("utf-8"), digest_size=16).hexdigest()}

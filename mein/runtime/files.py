@@ -53,7 +53,11 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 @contextmanager
 def held_folder(path: Path, *, waits: bool = False, remedy: str = "choose another --out") -> Iterator[None]:
-    """Hold a folder, made where it is not there, so that a second process refuses to start, or waits."""
+    """Hold a folder, made where it is not there, so that a second process refuses to start, or waits.
+
+    After an error a folder that was made here is removed if nothing was left in it.
+    """
+    is_new = not path.exists()
     try:
         path.mkdir(parents=True, exist_ok=True)
         lock = (path / ".lock").open("w", encoding="utf-8")
@@ -64,7 +68,12 @@ def held_folder(path: Path, *, waits: bool = False, remedy: str = "choose anothe
             fcntl.flock(lock, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
         except BlockingIOError as problem:
             raise RunError(f"Another process is working in {path}: wait for it, or {remedy}.") from problem
-        yield
+        try:
+            yield
+        except BaseException:
+            if is_new and [file.name for file in path.iterdir()] == [".lock"]:
+                shutil.rmtree(path, ignore_errors=True)
+            raise
 
 
 def link_or_copy(source: Path, target: Path) -> None:

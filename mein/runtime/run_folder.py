@@ -117,6 +117,10 @@ class RunFolder:
             content = json.loads(path.read_text(encoding="utf-8"))
             version = content.pop("mein")
         except (FileNotFoundError, NotADirectoryError) as problem:
+            if not self.path.is_dir():
+                raise RunError(
+                    f"There is no run folder {self.path}: give the one that `mein train --out` wrote."
+                ) from problem
             self._refuse_several()
             raise RunError(
                 f"{self.path} is not a run of mein: {name} is missing; give the folder that "

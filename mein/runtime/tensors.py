@@ -87,7 +87,8 @@ def _header(path: Path, file: Any) -> dict[str, Any]:
         raise _damaged(path)
     if header.get("name") != path.name:
         raise RunError(
-            f"{path} is a copy of {header.get('name')!r}: restore the file from a copy of its own."
+            f"{path} is damaged, or is a copy of {header.get('name')!r}: "
+            "restore it from a copy of its own run."
         )
     return header
 

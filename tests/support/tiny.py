@@ -70,14 +70,23 @@ def networks_of(model: Model) -> TorchNetworks:
     return model.networks
 
 
+TIMED = ("metrics.jsonl", "provenance.json")
+
+
 def artefacts(path: Path) -> dict[str, bytes]:
-    """Every file of a run folder by name, without the metrics, whose timings differ, and the lock."""
+    """Every file of a run folder by name, without what holds timings, and the lock."""
     files = (file for file in path.rglob("*") if file.is_file())
-    return {
+    found = {
         str(file.relative_to(path)): file.read_bytes()
         for file in files
-        if file.name not in ("metrics.jsonl", ".lock", "report.html", "provenance.json", "README.md")
+        if file.name not in (*TIMED, ".lock", "report.html", "README.md")
     }
+    if "done" in found:  # less the digests of files with timings
+        done = json.loads(found["done"])
+        for name in TIMED:
+            done.get("listed", {}).pop(name, None)
+        found["done"] = json.dumps(done).encode("utf-8")
+    return found
 
 
 def timeless_metrics(path: Path) -> list[dict[str, Any]]:
