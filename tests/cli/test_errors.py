@@ -360,7 +360,7 @@ def test_settings_in_a_file(tmp_path: Path, files: list[str]) -> None:
     put(path, b'[expert]\nhidden_dim = "many"\n')
     refuses(r"Setting expert\.hidden_dim is 'many', but should be a valid integer\.", *words, path)
     put(path, b"[expert\n")
-    refuses(rf"The config {path} cannot be parsed \(.*line 1.*\): mend it there\.", *words, path)
+    refuses(rf"The config {path} cannot be parsed \(.*line 1.*\): fix it there\.", *words, path)
     put(tmp_path / "list.json", b"[1]")
     refuses(rf"The config {tmp_path}/list.json holds a list: give it .*\.", *words, tmp_path / "list.json")
     missing = tmp_path / "none.toml"
