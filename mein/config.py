@@ -246,8 +246,8 @@ def as_toml(config: Config) -> str:
     """The configuration as a commented file that `load_config` reads back."""
     lines = [
         "# A configuration of mein: every setting, its value, and its meaning.",
-        '# "none" stands for no value. Use it with `mein train --config`; settings that are',
-        "# removed keep their defaults.",
+        '# "none" stands for no value. Use it with `mein train --config`; what is removed',
+        "# keeps its default.",
         "",
     ]
     names = list(Config.model_fields)
