@@ -23,9 +23,8 @@ from mein.hub import HubTokenizer, fetch_masked, load_masked, save_encoder
 from mein.hub.fetch import CONFIG, WEIGHTS
 from mein.mixture.inference import choose_device
 from mein.model.artefacts import HUB, load_indexer, restore, seal
-from mein.model.build import build_language_model
-from mein.model.pretrained import ADAPTED, words_of_language_model
-from mein.run.parts import encode_raw
+from mein.model.build import ADAPTED, build_language_model, words_of_language_model
+from mein.run.prepare import encode_raw
 from mein.runtime import ranks
 from mein.runtime.progress import Quiet, Reporter
 from mein.runtime.run_folder import RunFolder
