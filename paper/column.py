@@ -37,7 +37,7 @@ from mein.run.documents import UnlabeledTexts, read_labeled
 from mein.run.evaluate import log_probs_of_all, read_correct
 from mein.run.pipeline import train_and_evaluate
 from mein.run.prepare import encode_parts, identity_of, prepare, refuse_other_documents
-from mein.run.pretrain import language_model
+from mein.run.warm_start import language_model
 from mein.runtime.files import link_or_copy, sha256_of
 from mein.runtime.run_folder import RunFolder
 from mein.runtime.tensors import load_tensors, save_tensors
