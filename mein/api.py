@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from mein import sharing
 from mein.config import Config, load_config
-from mein.data.python import Unlabeled, as_list, as_texts, as_weights, corpus_of_lists
+from mein.data.python import UnlabeledText, as_list, as_texts, as_weights, corpus_of_lists
 from mein.data.soft_labels import SoftLabels
 from mein.errors import ConfigError, InputError, RunError
 from mein.evaluation.rendering import sentence_of
@@ -91,7 +91,7 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X: Iterable[str],
         y: Iterable[Any],
         sample_weight: Iterable[float] | None = None,
-        unlabeled: Unlabeled | None = None,
+        unlabeled: UnlabeledText | None = None,
     ) -> Self:
         """Learn from texts X with labels y and from `unlabeled` texts: an iterable, a path or a glob.
 

@@ -1,14 +1,123 @@
-"""The settings of the expert: its kind, how it is trained, and its sizes."""
+"""The kinds of expert, and the settings of one: its kind, how it is trained, and its sizes.
 
+A kind declares what it reads, where it starts, and what can be done with it. A new kind is a module with its
+network and an entry in `KINDS`; no other module knows kinds by name.
+"""
+
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticKnownError
 
-from mein.experts.kinds import KINDS, Kind
 from mein.runtime.settings import Settings
 
 LARGEST_TRANSFORMER_RATE = 1e-3
+TRAININGS = ("plain", "adv", "vat", "ivat")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of expert, declared without importing its network."""
+
+    name: str
+    meaning: str
+    """In a few words, for the setting `expert.kind`."""
+    network: str
+    """What builds the network from a `Blueprint`, as `module:name`, imported when it is needed."""
+    reads: Literal["words", "tokens", "features", "probabilities"] = "words"
+    """What a document is to it: our word numbers; the tokens of a Hugging Face model; the features that a
+    frozen one computes; class probabilities from a table or a function."""
+    starts_from: Literal["vectors", "language model"] | None = None
+    """What it learns from text before it learns from labels, by a method of the expert of that name."""
+    trainings: tuple[str, ...] = TRAININGS
+    """Which values of `expert.training` it takes."""
+    is_exported: bool = False
+    """Whether the trained network can be written as a Hugging Face model."""
+    title: str = "This expert"
+    """The subject of an error about it."""
+
+    @property
+    def reads_words(self) -> bool:
+        """Whether it reads word numbers, so that documents need no reader of its own."""
+        return self.reads == "words"
+
+    @property
+    def has_encoder(self) -> bool:
+        """Whether it is built on the pre-trained Hugging Face model that `expert.model` names."""
+        return self.reads in ("tokens", "features")
+
+    @property
+    def tunes_encoder(self) -> bool:
+        """Whether it also trains that model's own layers."""
+        return self.reads == "tokens"
+
+    @property
+    def has_language_model(self) -> bool:
+        """Whether it starts from a language model."""
+        return self.starts_from == "language model"
+
+    @property
+    def is_pretrained(self) -> bool:
+        """Whether it contains a network that was trained on other text, or may have been."""
+        return self.has_language_model or not self.reads_words
+
+    @property
+    def learns(self) -> bool:
+        """Whether stage 1 trains it, so that it also predicts new text; given probabilities do neither."""
+        return self.reads != "probabilities"
+
+
+KINDS = {
+    kind.name: kind
+    for kind in (
+        Kind("lstm", "from scratch", "mein.experts.lstm:LSTMExpert.build"),
+        Kind(
+            "lm-lstm",
+            "pre-trained as a language model",
+            "mein.experts.lstm:LSTMExpert.build",
+            starts_from="language model",
+        ),
+        Kind(
+            "elmo-lstm",
+            "reads a bidirectional language model's layers",
+            "mein.experts.lstm:LSTMExpert.build",
+            starts_from="language model",
+            trainings=("plain", "adv", "vat"),
+        ),
+        Kind(
+            "average",
+            "a linear layer over the sum of word vectors, which start from raw text",
+            "mein.experts.average:AverageExpert.build",
+            starts_from="vectors",
+        ),
+        Kind(
+            "transformer",
+            "a Hugging Face model, fine-tuned",
+            "mein.hub.networks:build_transformer",
+            reads="tokens",
+            trainings=("plain", "adv", "vat"),
+            is_exported=True,
+        ),
+        Kind(
+            "frozen",
+            "a linear layer over a frozen Hugging Face encoder",
+            "mein.experts.transformer:LinearExpert.build",
+            reads="features",
+            trainings=("plain",),
+            title="A frozen encoder",
+        ),
+        Kind(
+            "given",
+            "probabilities from a table or a function",
+            "mein.experts.transformer:GivenExpert.build",
+            reads="probabilities",
+            trainings=("plain",),
+            title="A teacher",
+        ),
+    )
+}
+"""By name, in the order in which they are listed to users."""
 
 
 def _known(kind: object) -> object:
@@ -29,8 +138,8 @@ class ExpertConfig(Settings):
     """plain; adv: adversarial; vat: virtual adversarial, uses unlabeled text; ivat: the same towards
     nearby words."""
     model: str | None = None
-    """The transformer or encoder: a folder or a name on the hub. The teacher: files with its probabilities
-    for every document, in a column `probabilities` beside the text."""
+    """For transformer and frozen: a folder or a name on the hub. For given: files with soft labels for every
+    document, in a column `probabilities`."""
     layers: int | None = Field(default=None, ge=1)
     """Number of layers of the transformer or encoder to use, from the first; none: all. Decoders often encode
     more of a text half-way up than at the top, where the next token is predicted."""
@@ -47,17 +156,17 @@ class ExpertConfig(Settings):
     self_training_epochs: int = Field(default=5, ge=0)
     """Passes over the labels and these documents, instead of expert_training.epochs."""
     embedding_dim: int = Field(default=256, ge=1)
-    """D, the size of a word's embedding."""
+    """D, size of a word's embedding."""
     hidden_dim: int = Field(default=1024, ge=1)
-    """H, the size of the LSTM's state."""
+    """H, size of the LSTM's state."""
     mlp_dim: int = Field(default=30, ge=1)
-    """M, the size of the last hidden layer."""
+    """M, size of the last hidden layer."""
     dropout: float = Field(default=0.5, ge=0.0, lt=1.0)
     """Share of embedding elements set to zero in training."""
     drops_out_by_document: bool = False
     """Whether all words of a document lose the same elements, as in Miyato's code."""
     mlp_dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
-    """Share of the last hidden layer set to zero in training; the paper names none, Sato took 0.5."""
+    """Share of the last hidden layer set to zero in training; the paper names none, Sato used 0.5."""
     normalizes_embeddings: bool | None = None
     """Whether embeddings are normalized to mean 0 and variance 1 over running text; none: where they are
     perturbed or come from a language model."""
@@ -90,9 +199,9 @@ class ExpertConfig(Settings):
         if traits.has_encoder and self.model is None:
             return f"expert.kind is {self.kind!r} but expert.model is not set: give a folder or a hub name."
         if self.layers is not None and not traits.has_encoder:
-            return f"expert.layers is of no use to {self.kind!r}: leave it out, or take a transformer."
+            return f"expert.layers applies to transformers only, not to {self.kind!r}: remove it."
         if self.frozen_layers is not None and not traits.tunes_encoder:
-            return f"expert.frozen_layers is of no use to {self.kind!r}: leave it out, or take a transformer."
+            return f"expert.frozen_layers applies to transformers only, not to {self.kind!r}: remove it."
         if self.layers is not None and self.frozen_layers is not None and self.frozen_layers >= self.layers:
             return (
                 f"expert.frozen_layers (={self.frozen_layers}) leaves none of {self.layers} layers to "
@@ -106,7 +215,7 @@ class ExpertConfig(Settings):
         if self.from_run is not None and not traits.learns:
             return f"{traits.title} learns from no other run: leave expert.from_run out."
         if self.language_model is not None and not traits.has_language_model:
-            return f"A language model is of no use to {self.kind!r}: set expert.kind to lm-lstm."
+            return f"expert.language_model does not apply to {self.kind!r}: set expert.kind to lm-lstm."
         return None
 
 

@@ -16,13 +16,13 @@ class MixtureConfig(Settings):
     """How the imitators' evidence is added to the expert's logits."""
 
     gates: Literal["free", "sigmoid"] = "free"
-    """free: any number, fitted on dev before the tuning; sigmoid: within (0, 1), as in the paper."""
+    """free: any number, fitted on dev before fine-tuning; sigmoid: within (0, 1), as in the paper."""
     centers_evidence: bool = True
-    """Whether alpha is centered on its mean over unlabeled text, which removes the common bias of expert
-    and imitators toward one label. It is a class bias, so the form of z' stays."""
+    """Whether the mean of alpha over unlabeled text is subtracted, which removes a common bias of expert and
+    imitators towards one label; it is a class bias, so the form of z' is unchanged."""
     has_lexicon: bool = False
-    """Whether a lexicon (logistic regression on pieces, pairs, and triples of pieces) is one more
-    component, if gates are free. The paper has none."""
+    """Whether a lexicon (n-gram log-odds, learned from the labels) gets a gate too, if gates are free; the
+    paper has none."""
 
     @property
     def uses_lexicon(self) -> bool:

@@ -15,8 +15,7 @@ from mein.errors import RunError
 from mein.evaluation.comparison import Row, Verdict
 from mein.evaluation.metrics import apply_temperature
 from mein.evaluation.systems import EXPERT, MIXTURE
-from mein.experts.config import reads_raw_text
-from mein.experts.kinds import KINDS, Kind
+from mein.experts.config import KINDS, Kind, reads_raw_text
 from mein.mixture.gates import Weights
 from mein.model.artefacts import damaged, read_done, verify
 from mein.runtime.provenance import without_credentials

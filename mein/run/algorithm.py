@@ -24,8 +24,7 @@ from mein.run.state import (
 from mein.run.teacher import label_documents, learned_teacher
 from mein.run.warm_start import VECTORS, prepare_start, stage_1, training_part
 from mein.runtime import ranks
-from mein.training.scores import center_evidence
-from mein.training.stages import fine_tune, train_expert, train_imitators
+from mein.training.stages import center_evidence, fine_tune, train_expert, train_imitators
 
 CLOSED = Weights(np.zeros(0))  # of an expert by itself
 

@@ -25,11 +25,11 @@ class PiecesConfig(Settings):
     """How words are cut into pieces for the imitators."""
 
     vocabulary_size: int = Field(default=20_000, ge=4)
-    """Learn at most this many pieces; every character that must be covered has one all the same."""
+    """Largest number of pieces (subwords); every covered character has its own in any case."""
     min_count: int = Field(default=5, ge=1)
-    """Where fewer words are seen this often than there may be pieces, learn fewer pieces."""
+    """Learn no more pieces than there are words seen this often."""
     character_coverage: float = Field(default=0.9995, gt=0.0, le=1.0)
-    """The share of the text's characters that must be spelled out; rarer ones become unknown."""
+    """Share of the text's characters that get a piece; rarer characters become unknown."""
 
 
 class Pieces:

@@ -42,11 +42,11 @@ class WordsConfig(Settings):
     lowercase: bool = True
     """Fold the text to lower case."""
     min_documents: int = Field(default=2, ge=1)
-    """Keep words of at least this many documents; where that leaves none, keep every word."""
+    """Keep words that occur in at least this many documents; if there are none, keep every word."""
     max_words: int = Field(default=100_000, ge=1)
     """Keep at most this many words, the most frequent ones."""
     max_length: Annotated[int, Field(ge=2)] | None = 1_000
-    """The expert reads only the last so many words of a document, its end included; none reads all."""
+    """The expert reads at most this many words of a document, the last ones; none: all."""
 
 
 @dataclass(frozen=True, eq=False)

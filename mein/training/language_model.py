@@ -24,7 +24,7 @@ from mein.runtime import ranks
 from mein.runtime.seeds import numpy_generator
 from mein.text.batches import in_batches, pad_words, to_device
 from mein.text.ragged import Ragged
-from mein.training.loop import OptimizationConfig, Outcome, Runtime, Stage, train
+from mein.training.loop import OptimizationConfig, Runtime, Stage, StageOutcome, train
 from mein.training.objectives import Randomness
 from mein.training.parallel import Share, own_share
 
@@ -78,7 +78,7 @@ def mean_loss(
 STAGE = "language_model"
 
 
-class Text(Protocol):
+class EncodedText(Protocol):
     """Encoded text in shards; a store is one."""
 
     @property
@@ -90,42 +90,41 @@ class Text(Protocol):
 
 
 class PretrainingConfig(OptimizationConfig):
-    """How a language model is trained, for lm-lstm and elmo-lstm, or how a transformer reads raw text."""
+    """How a language model for lm-lstm and elmo-lstm, or a transformer, is pre-trained."""
 
     reads: Literal["stream", "documents"] = "stream"
-    """stream: all documents laid end to end, the state carried on (Sato); documents: each from a zero
-    state, those of like length together (Miyato)."""
+    """stream: all documents end to end, the state carried over (Sato); documents: each from a zero state,
+    batched by length (Miyato)."""
     lanes: int = Field(default=64, ge=1)
-    """Streams, or documents, that are read side by side; of a transformer: passages in a batch."""
+    """Streams or documents in a batch; for a transformer: passages in a batch."""
     masked: float = Field(default=0.15, gt=0.0, lt=1.0)
-    """Share of the tokens that a transformer has to tell; reads, segment and dropout are not for it."""
+    """Share of tokens that a transformer has to predict; reads, segment, and dropout do not apply to it."""
     segment: int = Field(default=400, ge=1)
-    """Words after which the gradient is cut; the state goes on. What is worth keeping until a document's end
-    is only learned where the gradient reaches that far."""
+    """Words after which the gradient is cut; the state is carried over. Longer dependencies are lost."""
     dropout: float = Field(default=0.4, ge=0.0, lt=1.0)
     """Share of elements of embeddings and of the LSTM's output set to zero."""
     epochs: int = Field(default=30, ge=0)
-    """Most passes over the text."""
+    """Largest number of passes over the text."""
     patience: Annotated[int, Field(ge=1)] | None = 3
-    """Stop after so many epochs without a better one; none never stops early."""
+    """Stop after this many epochs without a better one; none: never stop early."""
     learning_rate: float = Field(default=2e-3, gt=0.0, allow_inf_nan=False)
-    """Of the first step."""
+    """Learning rate of the first step."""
     decay: float = Field(default=1.0, gt=0.0, le=1.0)
     """The learning rate is multiplied by this after every step."""
     falls_to_zero: bool = True
     """Whether the learning rate also falls linearly to zero at the last epoch's end."""
     clip: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] | None = 1.0
-    """Largest norm of the gradient; a step that has no finite one is left out. None does neither."""
+    """Largest norm of the gradient; a step without a finite gradient is skipped; none: neither."""
 
 
 def train_language_model(
     model: LanguageModel,
-    texts: Sequence[Text],
-    held_out: Text,
+    texts: Sequence[EncodedText],
+    held_out: EncodedText,
     config: PretrainingConfig,
     runtime: Runtime,
     seed: int,
-) -> Outcome:
+) -> StageOutcome:
     """Learn to say the next word (and the one before) of some texts; judged on another text."""
     device = device_of(model)
     blocks = Blocks(texts, config, seed)
@@ -133,7 +132,7 @@ def train_language_model(
         raise InputError("There is too little text for a language model: give more than a document or two.")
     states = [model.reader(i).start(config.lanes) for i in range(len(model.readers))]
 
-    def loss(segment: Segment, step: int) -> Tensor:
+    def loss(segment: TextSegment, step: int) -> Tensor:
         dropout = Randomness(seed, STAGE, step).generator("dropout", device, segment.share)
         total = torch.zeros((), device=device)
         for direction, rows in enumerate(segment.rows):
@@ -144,7 +143,7 @@ def train_language_model(
             total = total + found
         return total
 
-    def fetch(columns: np.ndarray) -> Segment:
+    def fetch(columns: np.ndarray) -> TextSegment:
         return blocks.segment(columns, device, len(model.readers))
 
     def score() -> dict[str, float]:
@@ -161,7 +160,7 @@ def train_language_model(
 
 
 @dataclass(frozen=True)
-class Segment:
+class TextSegment:
     """Words (B, L + 1) for each direction, whether a block begins with them, and whose rows are our share."""
 
     rows: list[Tensor]
@@ -176,9 +175,9 @@ class Blocks:
     lanes. How many columns a block has does not change from epoch to epoch.
     """
 
-    def __init__(self, texts: Sequence[Text], config: PretrainingConfig, seed: int) -> None:
+    def __init__(self, texts: Sequence[EncodedText], config: PretrainingConfig, seed: int) -> None:
         self.config, self.seed = config, seed
-        self.parts: list[tuple[Text, int, np.ndarray | None]] = []
+        self.parts: list[tuple[EncodedText, int, np.ndarray | None]] = []
         widths = []
         for text, shard in _shards(texts):
             lengths = text.words(shard).lengths
@@ -213,7 +212,7 @@ class Blocks:
                 stop = min(start + self.config.segment, self.widths[block])
                 yield np.arange(start, stop) + self.starts[block] + epoch * self.columns
 
-    def segment(self, columns: np.ndarray, device: torch.device, directions: int) -> Segment:
+    def segment(self, columns: np.ndarray, device: torch.device, directions: int) -> TextSegment:
         """The words of planned columns and of the one behind them; the other direction's from the end."""
         epoch, first = divmod(int(columns[0]), self.columns)
         block = int(np.searchsorted(self.starts, first, side="right")) - 1
@@ -221,7 +220,9 @@ class Blocks:
         ahead, behind = self._matrix(epoch, block)
         rows = [matrix[:, start : start + len(columns) + 1] for matrix in (ahead, behind)[:directions]]
         share = own_share((rows[0][:, 1:] != 0).sum(1))
-        return Segment([to_device(np.ascontiguousarray(part), device) for part in rows], start == 0, share)
+        return TextSegment(
+            [to_device(np.ascontiguousarray(part), device) for part in rows], start == 0, share
+        )
 
     def matrix(self, epoch: int, block: int) -> tuple[np.ndarray, np.ndarray]:
         """The words (lanes, columns) of a block, padded with 0 at the end of rows, and each row reversed."""
@@ -243,7 +244,7 @@ class Blocks:
         return int(np.clip(words // self.config.segment, 1, self.config.lanes))
 
 
-def _shards(texts: Sequence[Text]) -> list[tuple[Text, int]]:
+def _shards(texts: Sequence[EncodedText]) -> list[tuple[EncodedText, int]]:
     return [(text, shard) for text in texts for shard in range(text.shard_count)]
 
 
@@ -260,7 +261,7 @@ def side_by_side(words: Ragged, lanes: int) -> np.ndarray:
 
 
 @torch.no_grad()
-def perplexity(model: LanguageModel, held_out: Text) -> float:
+def perplexity(model: LanguageModel, held_out: EncodedText) -> float:
     """exp of the mean -log p of a word, over all words and directions, each document from a zero state."""
     device = device_of(model)
     total, words = torch.zeros(2, dtype=torch.float64, device=device)

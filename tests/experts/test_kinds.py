@@ -16,8 +16,7 @@ from mein import MeinClassifier
 from mein.errors import ConfigError
 from mein.evaluation.systems import MIXTURE
 from mein.experts.base import Blueprint, Expert
-from mein.experts.config import ExpertConfig
-from mein.experts.kinds import KINDS, Kind
+from mein.experts.config import KINDS, ExpertConfig, Kind
 from mein.model.loading import load_model
 from mein.report.record import read_finished
 from mein.runtime.tensors import load_tensors
@@ -126,8 +125,8 @@ def test_what_a_kind_does_not_declare_is_refused() -> None:
             r"^A maximum cannot be trained by 'adv': set expert\.training to plain\.$",
         ),
         ("expert__training", "ivat", r"^ivat needs embeddings of words, which 'max' lacks: "),
-        ("expert__layers", 2, r"^expert\.layers is of no use to 'max': "),
-        ("expert__language_model", "somewhere", r"^A language model is of no use to 'max': "),
+        ("expert__layers", 2, r"^expert\.layers applies to transformers only, not to 'max': "),
+        ("expert__language_model", "somewhere", r"^expert\.language_model does not apply to 'max': "),
     ):
         with pytest.raises(ConfigError, match=sentence):
             tiny.config(expert__kind="max", **{setting: value})

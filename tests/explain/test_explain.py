@@ -120,9 +120,7 @@ def test_one_label_is_compared_with_the_most_probable_other(of_three: Model) -> 
     for given, expected in pairs.items():
         found = explain(of_three, NEW[3], *given)
         assert (found.label, found.alternative) == expected
-    with pytest.raises(
-        InputError, match=r"The run has no label 'bad': choose among 'negative', 'positive'"
-    ):
+    with pytest.raises(InputError, match=r"The run has no label 'bad': choose among 'negative', 'positive'"):
         explain(of_three, NEW[3], against="bad")
 
 

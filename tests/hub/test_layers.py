@@ -273,15 +273,15 @@ def test_a_masked_model_reads_with_its_first_layers(sources: dict[str, Path], tm
     [
         (
             {"expert.layers": 2},
-            r"^expert.layers is of no use to 'average': leave it out, or take a transformer.$",
+            r"^expert.layers applies to transformers only, not to 'average': remove it.$",
         ),
         (
             {"expert.frozen_layers": 2},
-            r"^expert.frozen_layers is of no use to 'average': leave it out, or take",
+            r"^expert.frozen_layers applies to transformers only, not to 'average': ",
         ),
         (
             {"expert.kind": "frozen", "expert.model": "m", "expert.frozen_layers": 2},
-            r"^expert.frozen_layers is of no use to 'frozen': ",
+            r"^expert.frozen_layers applies to transformers only, not to 'frozen': ",
         ),
         (
             {

@@ -21,7 +21,7 @@ from mein.run import steps
 from mein.runtime.progress import Quiet
 from mein.runtime.run_folder import RunFolder
 from mein.store import writing as workers
-from mein.store.manifest import EXPERT_COLUMN
+from mein.store.files import EXPERT_COLUMN
 from mein.store.store import Store
 from tests.support import tiny
 from tests.support.shell import ROOT, mein, refuses, write_csv
@@ -111,7 +111,12 @@ def test_a_run_needs_no_encoded_text_to_be_followed(home: Path, tmp_path: Path) 
     assert mein("imitate", home / "labeled", "--like", run, "--out", tmp_path / "large").code == 0
     load_model(run, "cpu").save(tmp_path / "saved")
     words = ("imitate", home / "labeled", "--like", tmp_path / "saved", "--out", tmp_path / "other")
-    refuses(r".*saved holds a classifier without its expert and its text: give the folder that.*", *words)
+    refuses(
+        r".*saved holds a classifier without its expert and its text: give the folder that.*",
+        *words,
+        "--labeled",
+        home / "train.csv",
+    )
 
 
 RANKED = f"""

@@ -29,7 +29,7 @@ from mein.run.teacher import Teacher, load_teacher
 from mein.runtime.files import sha256_of
 from mein.runtime.progress import Quiet
 from mein.runtime.run_folder import RunFolder
-from mein.store.manifest import EXPERT_COLUMN
+from mein.store.files import EXPERT_COLUMN
 from mein.store.store import Store
 from mein.text.ragged import ragged
 from paper.cells import MAIN_RUN

@@ -21,7 +21,7 @@ from mein.run.state import Run
 from mein.runtime.progress import Quiet
 from mein.runtime.run_folder import RunFolder
 from mein.runtime.tensors import load_tensors
-from mein.store.manifest import EXPERT_COLUMN
+from mein.store.files import EXPERT_COLUMN
 from mein.store.store import Store
 from mein.text.ragged import ragged
 from mein.training.loop import Runtime
