@@ -74,7 +74,7 @@ def stream_of(
     precision: Precision = "bf16",
     segment_bytes: int = SEGMENT_BYTES,
 ) -> Stream:
-    """The stream of packed pieces (S,) that `projected_loss` needs. It waits for the device: call it ahead."""
+    """The stream of packed pieces (S,) that `projected_loss` needs. It waits for the device."""
     E, bias = next(each_window(imitators)).E, next(each_window(imitators)).bias
     row_bytes = len(bias) * _row_type(E, precision).itemsize
     longest = None if _is_fused(pieces, classes) else segment_bytes // row_bytes

@@ -200,9 +200,9 @@ def test_a_negative_gate_turns_what_a_fragment_says(unlike_priors: Model) -> Non
     """The sign of a contribution and the fragment's own p_ij then differ, and both are shown."""
     turned = replace(unlike_priors, gates=-unlike_priors.gates)
     ours, theirs = (explain(model, NEW[0], "positive", "negative") for model in (unlike_priors, turned))
-    said = {(f.window, f.start, f.stop): f for f in theirs.fragments}
+    by_place = {(f.window, f.start, f.stop): f for f in theirs.fragments}
     for fragment in ours.fragments:
-        other = said[fragment.window, fragment.start, fragment.stop]
+        other = by_place[fragment.window, fragment.start, fragment.stop]
         assert other.probabilities == fragment.probabilities
         assert other.contribution == pytest.approx(-fragment.contribution, abs=EXACT)
 
