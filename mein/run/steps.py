@@ -139,8 +139,8 @@ def label(
         store = _without_damaged_labels(store, author, reporter)
         if store.labeled_by - {None, author}:
             raise RunError(
-                f"{store.place} holds the soft labels of another run than {by.folder.path}: label with the run "
-                "that they are from, or remove the label files and labels.json."
+                f"{store.place} holds the soft labels of another run than {by.folder.path}: "
+                "label with the run that they are from, or remove the label files and labels.json."
             )
         work = partial(_work, by, store, author, workers)
         if engine is not None:
