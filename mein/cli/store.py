@@ -44,7 +44,7 @@ def encode(
 
     mein encode --like runs/reviews --text 'raw/*.parquet' --out s3://raw/store
 
-    After a stop the same command goes on: whole shards are kept.
+    After a stop the same command goes on: complete shards are kept.
     """
     with opened((engine, address), "encode", workers) as on_ray:
         from mein.data.soft_labels import SoftLabelTable

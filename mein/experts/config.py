@@ -199,9 +199,14 @@ class ExpertConfig(Settings):
         if traits.has_encoder and self.model is None:
             return f"expert.kind is {self.kind!r} but expert.model is not set: give a folder or a hub name."
         if self.layers is not None and not traits.has_encoder:
-            return f"expert.layers is of no use to {self.kind!r}: leave it out, or take a transformer."
+            return (
+                f"expert.layers has no effect on {self.kind!r}: remove it, or set expert.kind to transformer."
+            )
         if self.frozen_layers is not None and not traits.tunes_encoder:
-            return f"expert.frozen_layers is of no use to {self.kind!r}: leave it out, or take a transformer."
+            return (
+                f"expert.frozen_layers has no effect on {self.kind!r}: remove it, or set expert.kind to "
+                "transformer."
+            )
         if self.layers is not None and self.frozen_layers is not None and self.frozen_layers >= self.layers:
             return (
                 f"expert.frozen_layers (={self.frozen_layers}) leaves none of {self.layers} layers to "
@@ -209,13 +214,13 @@ class ExpertConfig(Settings):
             )
         if self.training not in traits.trainings:
             if self.training == "ivat" and "vat" in traits.trainings:
-                return f"ivat needs embeddings of words, which {self.kind!r} lacks: take vat, or lm-lstm."
+                return f"ivat needs embeddings of words, which {self.kind!r} lacks: use vat, or lm-lstm."
             usual = traits.trainings[0]
             return f"{traits.title} cannot be trained by {self.training!r}: set expert.training to {usual}."
         if self.from_run is not None and not traits.learns:
-            return f"{traits.title} learns from no other run: leave expert.from_run out."
+            return f"{traits.title} cannot learn from another run: remove expert.from_run."
         if self.language_model is not None and not traits.has_language_model:
-            return f"A language model is of no use to {self.kind!r}: set expert.kind to lm-lstm."
+            return f"A language model has no effect on {self.kind!r}: set expert.kind to lm-lstm."
         return None
 
 

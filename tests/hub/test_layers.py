@@ -273,15 +273,15 @@ def test_a_masked_model_reads_with_its_first_layers(sources: dict[str, Path], tm
     [
         (
             {"expert.layers": 2},
-            r"^expert.layers is of no use to 'average': leave it out, or take a transformer.$",
+            r"^expert.layers has no effect on 'average': remove it, or set expert.kind to transformer.$",
         ),
         (
             {"expert.frozen_layers": 2},
-            r"^expert.frozen_layers is of no use to 'average': leave it out, or take",
+            r"^expert.frozen_layers has no effect on 'average': remove it, or set",
         ),
         (
             {"expert.kind": "frozen", "expert.model": "m", "expert.frozen_layers": 2},
-            r"^expert.frozen_layers is of no use to 'frozen': ",
+            r"^expert.frozen_layers has no effect on 'frozen': ",
         ),
         (
             {
