@@ -1,9 +1,4 @@
-"""Nests what each room declares; presets, files, overrides, TOML out.
-
-The whole configuration: nests what each room declares. Defaults, then a file, then overrides.
-
-The configuration as a commented file: every setting, with its value and what it means.
-"""
+"""The configuration: the settings of each room, from presets, files, and overrides; commented TOML out."""
 
 import difflib
 import json
@@ -33,37 +28,37 @@ PRESETS = ("small", "full", "paper", "paper-large", "miyato", "transformer", "fr
 
 
 class FineTuningConfig(SupervisedConfig):
-    """How the mixture is tuned on the labels."""
+    """How the mixture is fine-tuned on the labels."""
 
     learning_rate: float = Field(default=1e-4, gt=0.0, allow_inf_nan=False)
-    """Of the first step."""
+    """Learning rate of the first step."""
     min_gain: Annotated[float, Field(ge=0.0)] | None = None
-    """Points of dev error that must be gained to leave the start; none: its standard error, as with
-    few dev documents the best of many epochs is better by chance alone."""
+    """Points of dev error by which an epoch must beat epoch 0; none: its standard error, since with few dev
+    documents the best of many epochs is better by chance."""
 
 
 class RuntimeConfig(Settings):
-    """Where a run works; none of it changes the result."""
+    """Where and how a run works; the result does not depend on it."""
 
     device: str = "auto"
-    """cpu, cuda, cuda:1 ...; auto takes a GPU where there is one."""
+    """cpu, cuda, cuda:1, ...; auto: a GPU if there is one."""
     workers: Annotated[int, Field(ge=1)] | None = None
-    """Processes that encode text; none takes one for each core."""
+    """Number of processes that encode text; none: one per core."""
     checkpoint_seconds: float = Field(default=30.0, ge=0.0, allow_inf_nan=False)
-    """A stage saves where it stands this often."""
+    """Seconds between two checkpoints of a stage."""
 
 
 class Config(Settings):
     """Everything that a run depends on besides its data."""
 
     seed: int = Field(default=0, ge=0)
-    """All randomness comes from it."""
+    """Seed of all randomness."""
     dev_fraction: Annotated[float, Field(gt=0, lt=1)] | None = None
-    """Share of the labels kept for choosing; none: a tenth, but 500 where a quarter allows it."""
+    """Share of the labels held out for validation; none: 10%, or 500 if that is at most a quarter."""
     class_weight: Literal["balanced"] | None = None
-    """balanced: rare classes weigh as much as common ones in the supervised loss."""
+    """balanced: rare classes count as much as common ones in the supervised loss; none: not weighted."""
     removes_test_overlap: bool = True
-    """Whether unlabeled documents that are also in the test set are left out, as in the paper."""
+    """Whether unlabeled documents that are also in the test set are removed, as in the paper."""
     columns: ColumnsConfig = ColumnsConfig()
     """Names of columns in files."""
     words: WordsConfig = WordsConfig()
@@ -79,7 +74,7 @@ class Config(Settings):
     perturbation: PerturbationConfig = PerturbationConfig()
     """Adversarial training."""
     pretraining: PretrainingConfig = PretrainingConfig()
-    """Language models of LSTMs; transformers that read raw text."""
+    """Pre-training of language models and transformers."""
     expert_training: SupervisedConfig = SupervisedConfig()
     """Stage 1: labels."""
     imitator_training: ImitationConfig = ImitationConfig()
@@ -93,7 +88,7 @@ class Config(Settings):
 def load_config(
     preset: str | None = None, file: Path | None = None, overrides: Mapping[str, Any] | None = None
 ) -> Config:
-    """Defaults, then the preset, then the file, then overrides by dotted name; the last word wins.
+    """Defaults, preset, file, and overrides by dotted name, in this order; later ones win.
 
     >>> load_config("small", overrides={"imitators.windows": [1, 2], "seed": 7}).imitators.windows
     (1, 2)
@@ -130,12 +125,12 @@ def make_config(settings: Mapping[str, Any]) -> Config:
 
 
 def refuse_large_rate(config: Config, stage: Literal["expert_training", "pretraining"]) -> None:
-    """Refuse a stage's learning rate that is made for a network without a past."""
+    """Refuse a stage's learning rate that is too large for a pre-trained network."""
     rate = getattr(config, stage).learning_rate
     if rate > LARGEST_TRANSFORMER_RATE:
         raise ConfigError(
-            f"{stage}.learning_rate is {rate}, which would ruin a pre-trained transformer: "
-            "take --preset transformer, or set it to 1e-4 or less."
+            f"{stage}.learning_rate is {rate}, too large for a pre-trained transformer: "
+            "use --preset transformer, or set it to 1e-4 or less."
         )
 
 
@@ -163,7 +158,7 @@ def _read_file(path: Path) -> dict[str, Any]:
             f"Cannot read the config {path} ({problem.strerror}): write one with `mein init`."
         ) from problem
     except ValueError as problem:
-        raise ConfigError(f"The config {path} cannot be parsed ({problem}): mend it there.") from problem
+        raise ConfigError(f"The config {path} cannot be parsed ({problem}): fix it there.") from problem
     if not isinstance(content, dict):
         raise ConfigError(
             f"The config {path} holds a {type(content).__name__}: give it sections of settings."
@@ -173,7 +168,7 @@ def _read_file(path: Path) -> dict[str, Any]:
 
 
 def parse_overrides(lines: Sequence[str]) -> dict[str, Any]:
-    """The settings of `key=value` lines; values are TOML, and a bare word is a string."""
+    """The settings of `key=value` lines; values are TOML, and a bare name is a string."""
     settings: dict[str, Any] = {}
     for line in lines:
         key, equals, text = line.partition("=")
@@ -203,7 +198,7 @@ def _merge(into: dict[str, Any], new: Mapping[str, Any]) -> None:
 
 
 def _none_for_none(value: Any) -> Any:
-    """TOML has no null: the word "none" stands for it."""
+    """TOML has no null: the string "none" stands for it."""
     if isinstance(value, dict):
         return {key: _none_for_none(inner) for key, inner in value.items()}
     return None if value == "none" else value
@@ -233,7 +228,7 @@ def _names() -> Iterator[str]:
 
 
 def _nearest(wanted: str, names: Iterable[str]) -> str:
-    """The name that is most like the one wanted, as a whole and in its last word."""
+    """The name most similar to the wanted one, in full and in its last part."""
 
     def likeness(name: str) -> float:
         last = difflib.SequenceMatcher(None, wanted.split(".")[-1], name.split(".")[-1]).ratio()
@@ -250,9 +245,9 @@ def is_section(name: str) -> bool:
 def as_toml(config: Config) -> str:
     """The configuration as a commented file that `load_config` reads back."""
     lines = [
-        "# A configuration of mein: every setting, with its value and what it means.",
-        '# "none" stands for no value. Use it with `mein train --config`; what is left',
-        "# out keeps its default.",
+        "# A configuration of mein: every setting, its value, and its meaning.",
+        '# "none" stands for no value. Use it with `mein train --config`; what is removed',
+        "# keeps its default.",
         "",
     ]
     names = list(Config.model_fields)

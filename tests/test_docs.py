@@ -25,7 +25,7 @@ from tests.support.tiny import SETTINGS, TEXTS
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("log/*.md")])
 README, GUIDE = ROOT / "README.md", ROOT / "docs/guide.md"
-OF_TODAY = [README, GUIDE, *(ROOT / f"docs/{name}.md" for name in ("serve", "data", "scale"))]
+OF_TODAY = [README, GUIDE, *(ROOT / f"docs/{name}.md" for name in ("serve", "data", "scale", "few-labels"))]
 """Documents whose commands exist; a log may tell of commands, and of settings, that were."""
 
 APPS = {

@@ -1,1 +1,1 @@
-"""What each command of the shell does once its words are parsed."""
+"""The command line: a module per command or family of commands."""

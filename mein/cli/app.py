@@ -1,4 +1,4 @@
-"""How a command line is made and how it ends: mein, python -m paper, python -m benchmarks."""
+"""How a command line is built, run, and ended: mein, python -m paper, python -m benchmarks."""
 
 import sys
 
@@ -53,11 +53,11 @@ def _show_how_to_resume() -> None:
     if not ranks.is_first():
         return
     sys.stderr.write(
-        "\nStopped. The same command goes on from here; a training, or a file half labeled, with --resume.\n"
+        "\nStopped. Run the same command again to continue; add --resume to train and predict.\n"
     )
 
 
 def _of_system(problem: OSError) -> str:
-    """A sentence for what the system refused where nobody expected it."""
+    """One sentence for an unexpected system error."""
     what = "Something" if problem.filename is None else str(problem.filename)
-    return f"{what} cannot be read or written ({problem.strerror or problem}): check it, or see --debug."
+    return f"{what} cannot be read or written ({problem.strerror or problem}): check it, or run with --debug."

@@ -1,4 +1,4 @@
-"""mein check: what the data holds, and what is wrong with it, before anything is trained."""
+"""mein check: counts and problems of the data, before training. One module per command."""
 
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,7 @@ def check(
 ) -> None:
     """Audit the data: counts, lengths, duplicates, leaks, labels.
 
-    The exit code is 2 where something would stop a training.
+    The exit code is 2 if a problem would stop training.
     """
     from mein.data.audit import audit
     from mein.data.columns import ColumnsConfig
@@ -43,7 +43,7 @@ def check(
         complain(problem)
     if found.problems:
         raise typer.Exit(2)
-    log(console, "Nothing stands in the way of training.", "bold")
+    log(console, "No problems found.", "bold")
 
 
 def _figures(found: "Audit") -> "Table":
@@ -77,7 +77,7 @@ def _classes(found: "Audit") -> "Table":
 
 
 def _shown(label: str) -> str:
-    """A label as it is, or quoted where it could be taken for another."""
+    """A label unchanged, or quoted where it could be confused with another."""
     is_plain = label.isprintable() and label == " ".join(label.split()) != ""
     return label if is_plain else repr(label)
 

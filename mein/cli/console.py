@@ -1,6 +1,6 @@
-"""What commands print: sentences without markup, so that no bracket in a path is lost, and plain tables.
+"""What commands print: sentences without markup, so that brackets in paths survive, and plain tables.
 
-Rich is imported where something is printed: help must not wait for it.
+Rich is imported inside functions: help must not wait for it.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -23,12 +23,12 @@ def open_console(*, stderr: bool = False) -> "Console":
 
 
 def log(console: "Console", sentence: "str | Text", style: str = "") -> None:
-    """A sentence, wrapped at words on a terminal and left in one line in a log."""
+    """A sentence, wrapped on a terminal and on one line in a log."""
     console.print(sentence, style=style, soft_wrap=not console.is_terminal)
 
 
 def complain(sentence: str) -> None:
-    """One sentence on stderr about what the user can fix."""
+    """One sentence on stderr about a problem that the user can fix."""
     from rich.text import Text
 
     console = open_console(stderr=True)
@@ -36,7 +36,7 @@ def complain(sentence: str) -> None:
 
 
 def plain_table(*headers: str, left: tuple[str, ...] = (), gap: int = 2, **style: Any) -> "Table":
-    """A table with one line below its headers; columns are aligned right but for those named in `left`."""
+    """A table with a line below its headers; columns are right-aligned except those in `left`."""
     from rich import box
     from rich.table import Table
 

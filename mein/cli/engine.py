@@ -1,4 +1,4 @@
-"""Which engine a command works on: processes of this machine, or Ray."""
+"""The engine of a command: processes of this machine, or Ray."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,18 +19,18 @@ ENGINES = ("processes", "ray")
 Engine = tuple[str, str | None]  # its name, and the address of its cluster
 HERE: Engine = ("processes", None)
 WARM = {"encode": ["mein.engines.steps"], "label": ["mein.engines.steps"]}
-"""What a process of Ray imports for a step."""
+"""What a Ray process imports for a step."""
 
 
 @contextmanager
 def opened(engine: Engine, step: str | None = None, processes: int | None = None) -> Iterator[bool]:
-    """Be connected to an engine; whether that is Ray, whose processes then get ready for encode or label."""
+    """Connect to an engine; yields whether it is Ray, and warms up its processes for `step`."""
     name, address = engine
     if name not in ENGINES:
         raise ConfigError(f"Unknown engine {name!r}: choose one of {', '.join(ENGINES)}.")
     if name == "processes":
         if address is not None:
-            raise ConfigError(f"--address {address} is for --engine ray: give both, or neither.")
+            raise ConfigError(f"--address {address} needs --engine ray: give both, or neither.")
         yield False
         return
     from mein.engines.cluster import ray_cluster, warm_up
@@ -42,14 +42,14 @@ def opened(engine: Engine, step: str | None = None, processes: int | None = None
 
 
 def encoding_on_ray(workers: int | None) -> "Spread":
-    """Encodes in so many processes of the cluster; none: as many as it has cores."""
+    """Encodes in `workers` processes of the cluster; None: one per core."""
     from mein.engines.steps import encode_on_ray
 
     return partial(encode_on_ray, workers)
 
 
 def labeling_on_ray(workers: int | None) -> "LabelingEngine":
-    """Labels in so many processes of the cluster; none: as many as it has GPUs, or cores."""
+    """Labels in `workers` processes of the cluster; None: one per GPU, or per core."""
     from mein.engines.steps import label_on_ray
 
     return partial(label_on_ray, workers)
@@ -64,14 +64,14 @@ def training_on_ray(
     resume: bool,
     processes: int | None,
 ) -> None:
-    """Algorithm 1 in so many processes of the cluster; what is left to do is to judge."""
+    """Algorithm 1 in `processes` processes of the cluster; evaluation is left to do."""
     from mein.engines.train import train_on_ray
 
     train_on_ray(config, corpus, out, reporter, resume=resume, processes=processes)
 
 
 def tasks_on_ray(tasks: Sequence[Callable[[], None]]) -> Iterator[str | None]:
-    """Runs tasks on the cluster, and yields what each that ended complained of, or none."""
+    """Run tasks on the cluster; yields the error of each as it ends, or None."""
     from mein.engines.cluster import run_on_ray
 
     return run_on_ray(tasks)

@@ -22,21 +22,22 @@ COLORS = {True: (40, 170, 90), False: (215, 70, 60)}
 
 def explain(
     run: RunPath,
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="The text to classify.")],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="Text to classify.")],
     label: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The label to explain; else the likeliest.")
+        str | None, typer.Option(metavar="NAME", help="Label to explain. Default: the most probable.")
     ] = None,
     against: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The label to weigh it against; else the next likely.")
+        str | None,
+        typer.Option(metavar="NAME", help="Label to compare it with. Default: the next most probable."),
     ] = None,
-    top: Annotated[int, typer.Option(min=0, metavar="N", help="How many fragments to show.")] = 12,
+    top: Annotated[int, typer.Option(min=0, metavar="N", help="Number of fragments to show.")] = 12,
     soft_labels: SoftLabelFile = None,
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write a page with the text in colors.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the label of a text, and which fragments spoke for it."""
+    """Show a text's label and the fragments behind it."""
     from mein.explain import as_page
     from mein.explain import explain as explanation_of
     from mein.model.loading import load_model
@@ -64,19 +65,17 @@ def _show(explanation: "Explanation", top: int) -> None:
         console.print(_fragment_table(explanation, top))
         log(
             console,
-            "p is what the imitator says of the fragment alone, before its gate.",
+            "p: the imitator's probability for the fragment by itself, before its gate.",
             "dim",
         )
     elif explanation.is_silent:
-        log(
-            console, "The text holds no word that the run knows: this is the share of each class in training."
-        )
+        log(console, "The run knows no word of this text: p is the share of each class in training.")
     else:
-        log(console, "No fragment moved it: the imitators have no say in this run (their gates are closed).")
+        log(console, "No fragment contributed: this run has no imitators, or their gates are closed.")
 
 
 def colored(explanation: "Explanation") -> "Text":
-    """The text itself: green pieces moved the log-odds up, red ones down, the strongest the brightest."""
+    """The text in colors: green pieces raise the log-odds, red ones lower them."""
     from rich.text import Text
 
     from mein.explain.page import laid_out, scale
@@ -113,7 +112,7 @@ def _summary(explanation: "Explanation") -> "Text":
 def _fragment_table(explanation: "Explanation", top: int) -> "Table":
     from rich.text import Text
 
-    table = plain_table(title="What moved it most", title_justify="left", title_style="bold")
+    table = plain_table(title="Most influential fragments", title_justify="left", title_style="bold")
     for name in ("log-odds", "for", "pieces", "p(label)", "p(other)"):
         table.add_column(name, justify="left" if name == "for" else "right", max_width=24)
     table.add_column("fragment")

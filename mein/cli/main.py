@@ -21,7 +21,7 @@ app = new_app()
 def version(
     show: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
     debug: Annotated[
-        bool, typer.Option("--debug", help="Show where an error came from; may stand anywhere.")
+        bool, typer.Option("--debug", help="Show the traceback of an error. Allowed anywhere.")
     ] = False,
 ) -> None:
     """Text classifiers from a few labels and a lot of raw text."""

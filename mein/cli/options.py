@@ -1,7 +1,7 @@
-"""Options that several commands share: name, meaning and, where one is short for a setting, which.
+"""Options that several commands share: name, help, and the setting that each one sets, if any.
 
-An option of a single command stands in its signature. To give an existing setting an option of its own, mark
-the option with Sets: `threads: Annotated[int | None, typer.Option(), Sets("runtime.threads")] = None`.
+An option of one command is declared in that command's signature. To give a setting an option of its own, mark
+the option with Sets: `device: Annotated[str | None, typer.Option(), Sets("runtime.device")] = None`.
 """
 
 import os
@@ -16,7 +16,7 @@ import typer
 def absolute(path: str | Path) -> str:
     """A path or glob that means the same from everywhere; a URL unchanged."""
     text = str(path)
-    return text if "://" in text else os.path.abspath(text)  # noqa: PTH100 - Path would eat a glob's signs
+    return text if "://" in text else os.path.abspath(text)  # noqa: PTH100 - Path would change a glob
 
 
 def resolved(path: Path) -> str:
@@ -26,7 +26,7 @@ def resolved(path: Path) -> str:
 
 @dataclass(frozen=True)
 class Sets:
-    """Marks an option as short for `--set SETTING=VALUE`; `also` comes with it."""
+    """Marks an option as an abbreviation of `--set SETTING=VALUE`; `also` is set with it."""
 
     setting: str
     convert: Callable[[Any], Any] | None = None
@@ -49,35 +49,39 @@ def settings_given(command: Callable[..., None], values: Mapping[str, Any]) -> d
 
 # Documents.
 
-Labeled = Annotated[str, typer.Option(metavar="FILE", help="Labeled documents: a file, folder, glob or URL.")]
-Unlabeled = Annotated[str | None, typer.Option(metavar="FILE", help="Raw documents, without labels.")]
+Labeled = Annotated[
+    str, typer.Option(metavar="FILE", help="Labeled documents: a file, folder, glob, or URL.")
+]
+Unlabeled = Annotated[str | None, typer.Option(metavar="FILE", help="Unlabeled documents.")]
 Dev = Annotated[
     str | None,
     typer.Option(metavar="FILE", help="Labeled validation documents. Default: a part of --labeled."),
 ]
 Test = Annotated[
-    str | None, typer.Option(metavar="FILE", help="Labeled test documents, evaluated once, at the end.")
+    str | None, typer.Option(metavar="FILE", help="Labeled test documents, evaluated once, after training.")
 ]
 RawText = Annotated[
     list[str],
-    typer.Option("--text", metavar="FILE", help="Raw documents: a file, folder, glob or URL; repeatable."),
+    typer.Option(
+        "--text", metavar="FILE", help="Unlabeled documents: a file, folder, glob, or URL. Repeatable."
+    ),
 ]
 TextColumn = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="The column with the text. Default: guessed."),
+    typer.Option(metavar="NAME", help="Column with the text. Default: guessed."),
     Sets("columns.text"),
 ]
 LabelColumn = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="The column with the label. Default: guessed."),
+    typer.Option(metavar="NAME", help="Column with the label. Default: guessed."),
     Sets("columns.label"),
 ]
 
 # Runs.
 
-RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
-Out = Annotated[Path, typer.Option(metavar="FOLDER", help="The run folder to make.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Continue a run that was stopped.")]
+RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")]
+Out = Annotated[Path, typer.Option(metavar="FOLDER", help="Run folder to create.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue what was stopped.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")]
 
 # Settings.
@@ -86,45 +90,47 @@ Preset = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="small, full, frozen, transformer, paper ... Default: full with a GPU, small without.",
+        help="small, full, frozen, transformer, paper, ... Default: full with a GPU, small without.",
     ),
 ]
 ConfigFile = Annotated[
     Path | None,
-    typer.Option("--config", metavar="FILE", help="A config of `mein init`, or a run's config.json."),
+    typer.Option("--config", metavar="FILE", help="Config file from `mein init`, or a run's config.json."),
 ]
 Set = Annotated[
     list[str],
-    typer.Option(
-        "--set", metavar="KEY=VALUE", help="A setting, such as imitators.windows=[1,2]; repeatable."
-    ),
+    typer.Option("--set", metavar="KEY=VALUE", help="Setting, such as imitators.windows=[1,2]. Repeatable."),
 ]
 Seed = Annotated[
-    int | None, typer.Option(metavar="N", help="The seed of all randomness. Default: 0."), Sets("seed")
+    int | None, typer.Option(metavar="N", help="Seed of all randomness. Default: 0."), Sets("seed")
 ]
 LanguageModelFolder = Annotated[
     Path | None,
-    typer.Option("--lm", metavar="FOLDER", help="A language model of `mein pretrain`."),
+    typer.Option("--lm", metavar="FOLDER", help="Language model from `mein pretrain`."),
     Sets("expert.language_model", resolved),
 ]
 SoftLabelFile = Annotated[
     str | None,
-    typer.Option("--soft-labels", metavar="FILE", help="Documents with a teacher's column `probabilities`."),
+    typer.Option(
+        "--soft-labels", metavar="FILE", help="Teacher's soft labels: a table with a column `probabilities`."
+    ),
     Sets("expert.model", absolute, also={"expert.kind": "given"}),
 ]
 FromRun = Annotated[
     Path | None,
-    typer.Option("--from-run", metavar="RUN", help="Also learn a finished run's predictions on raw text."),
+    typer.Option(
+        "--from-run", metavar="RUN", help="Self-training round: also learn a finished run's predictions."
+    ),
     Sets("expert.from_run", resolved),
 ]
 
 # Engines.
 
 EngineName = Annotated[
-    str, typer.Option("--engine", metavar="NAME", help="processes of this machine, or ray: a cluster.")
+    str, typer.Option("--engine", metavar="NAME", help="processes (this machine) or ray (a cluster).")
 ]
 Address = Annotated[
-    str | None, typer.Option(metavar="ADDRESS", help="A Ray cluster. Default: a local one is started.")
+    str | None, typer.Option(metavar="ADDRESS", help="Address of a Ray cluster. Default: start a local one.")
 ]
 Processes = Annotated[
     int | None,

@@ -1,4 +1,4 @@
-"""mein pretrain."""
+"""mein pretrain. Separate from train.py: one module per command."""
 
 from typing import TYPE_CHECKING
 
@@ -21,12 +21,12 @@ def pretrain(
     seed: Seed = None,
     resume: Resume = False,
 ) -> None:
-    """Train a language model on raw text, for `mein train --lm`.
+    """Train a language model on unlabeled text, for `mein train --lm`.
 
-    With --preset transformer or frozen, expert.model itself is trained, as a masked language model: give
-    `mein train` the folder as its expert.model.
+    With --preset transformer or frozen, pre-train expert.model as a masked language model. Pass the folder
+    to `mein train` as expert.model.
 
-    Give it the training documents, labeled and not, and neither dev nor test. It reads no labels.
+    Use the training documents, labeled and unlabeled, but neither dev nor test. Labels are not read.
     """
     from mein.config import parse_overrides
     from mein.data.readers import read_documents
@@ -71,7 +71,7 @@ def _config_of(settings: GivenSettings) -> "Config":
     traits, is_started = config.expert.traits, config.expert.language_model is not None
     if not traits.has_encoder and (not traits.has_language_model or is_started):
         raise ConfigError(
-            f"expert.kind is {config.expert.kind!r}: to train a language model set it to lm-lstm or "
-            "elmo-lstm, and leave expert.language_model out."
+            f"expert.kind is {config.expert.kind!r}: to train a language model, set it to lm-lstm or "
+            "elmo-lstm, and remove expert.language_model."
         )
     return config

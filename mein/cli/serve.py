@@ -1,4 +1,4 @@
-"""mein serve: a trained run behind HTTP, until it is stopped."""
+"""mein serve: an HTTP server for a trained run."""
 
 import gc
 import logging.config
@@ -21,24 +21,26 @@ BACKLOG = 512  # connections that may wait to be accepted
 
 TokenFile = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Holds the token to ask for; else MEIN_TOKEN does, if set."),
+    typer.Option(metavar="FILE", help="File with the required token. Default: MEIN_TOKEN, if set."),
 ]
 Limits = Annotated[
-    list[str], typer.Option("--set", metavar="KEY=VALUE", help="A limit, such as texts=100; repeatable.")
+    list[str], typer.Option("--set", metavar="KEY=VALUE", help="Limit, such as texts=100. Repeatable.")
 ]
 
 
 def serve(
     run: RunPath,
-    host: Annotated[str, typer.Option(metavar="NAME", help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65_535, metavar="N", help="0 takes a free one.")] = 8000,
+    host: Annotated[str, typer.Option(metavar="NAME", help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(min=0, max=65_535, metavar="N", help="Port to listen on. 0 chooses a free one.")
+    ] = 8000,
     token_file: TokenFile = None,
-    device: Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda ...")] = "auto",
+    device: Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda, ...")] = "auto",
     set_: Limits = [],  # noqa: B006 - typer reads the default and never changes it
 ) -> None:
-    """Answer over HTTP: predictions, explanations, files, and a page.
+    """Serve predictions and explanations over HTTP, with a page.
 
-    Only this machine can reach it unless --host says otherwise. docs/serve.md tells the rest.
+    By default only this machine can reach it; see --host. Details: docs/serve.md.
     """
     try:
         import uvicorn
@@ -53,16 +55,16 @@ def serve(
     from mein.config import parse_overrides
     from mein.model.loading import load_model
 
-    # oneDNN keeps what it compiled for each of 1,024 shapes of a batch, which takes 100 MB bit by bit.
+    # oneDNN caches compiled kernels for 1,024 batch shapes, which grows to 100 MB.
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16")
     settings, token = make_settings(parse_overrides(set_)), read_token(token_file)
     model = load_model(run, device)
-    model.log_probs(["a first text, so that what is wrong with the run is reported now"])
+    model.log_probs(["a first text, so that problems of the run are reported now"])
     app = make_app(model, settings, token)
     logging.config.dictConfig(log_config())
     config = uvicorn.Config(app, **server_options(settings.answer_seconds))
     gc.collect()
-    gc.freeze()  # what is loaded stays: looking through it again would hold up requests for 0.1 seconds
+    gc.freeze()  # loaded objects stay: collecting them again would delay requests by 0.1 seconds
     with listen(host, port) as listener:
         log(open_console(), greeting(run, host, listener.getsockname()[1], token))
         with suppress(KeyboardInterrupt):  # which uvicorn raises again once all is answered
@@ -70,7 +72,7 @@ def serve(
 
 
 def server_options(answer_seconds: float) -> dict[str, Any]:
-    """How uvicorn is run: quiet, nameless, and patient at the end with requests in flight."""
+    """Options of uvicorn: no logs of its own, no server header, time for requests in flight at the end."""
     return {
         "log_config": None,
         "access_log": False,
@@ -83,7 +85,7 @@ def server_options(answer_seconds: float) -> dict[str, Any]:
 
 
 def read_token(file: Path | None) -> str | None:
-    """The token of a file, else of the environment; never of the command line, which others can see."""
+    """The token from a file, or from the environment; never from the command line, which others can see."""
     if file is None:
         token = os.environ.get(TOKEN)
         source = f"The environment's {TOKEN}"
@@ -99,7 +101,7 @@ def read_token(file: Path | None) -> str | None:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that is bound, so that a port in use is told before anything else."""
+    """A bound socket, so that a port in use is reported first."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=BACKLOG)
@@ -108,10 +110,10 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def greeting(path: Path, host: str, port: int, token: str | None) -> str:
-    """Where it can be reached, and by whom."""
+    """The address, with a warning if it is open to everyone."""
     shown = f"[{host}]" if ":" in host else host
     open_to = (
-        "" if token is not None or is_local(host) else " Anybody who reaches it may use it: set a token."
+        "" if token is not None or is_local(host) else " Anyone who can reach it may use it: set a token."
     )
     return f"Serving {path} on http://{shown}:{port} (Ctrl+C stops it).{open_to}"
 

@@ -1,4 +1,4 @@
-"""mein encode, mein label, mein imitate: the heavy steps of a training, one by one, over a store."""
+"""mein encode, mein label, mein imitate: the expensive steps of training, one by one, over a store."""
 
 import os
 from collections.abc import Sequence
@@ -19,32 +19,34 @@ if TYPE_CHECKING:
     from mein.runtime.progress import Reporter
 
 MOVED = "RUN's {} documents, if they have moved."
-Like = Annotated[Path, typer.Option(metavar="RUN", help="A finished run, whose vocabularies are used.")]
-StoreAt = Annotated[str, typer.Argument(metavar="STORE", help="A folder or URL that `mein encode` wrote.")]
-StepWorkers = Annotated[int | None, typer.Option(min=1, metavar="N", help="Processes; else one a core.")]
+Like = Annotated[Path, typer.Option(metavar="RUN", help="Finished run whose vocabularies are used.")]
+StoreAt = Annotated[str, typer.Argument(metavar="STORE", help="Folder or URL from `mein encode`.")]
+StepWorkers = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="Number of processes. Default: one per core.")
+]
 Quarantine = Annotated[
-    bool, typer.Option("--quarantine", help="Look at every file first, and go on without damaged ones.")
+    bool, typer.Option("--quarantine", help="Check every file first and skip damaged ones.")
 ]
 
 
 def encode(
     like: Like,
     text: RawText,
-    out: Annotated[str, typer.Option(metavar="STORE", help="A folder or a URL such as s3://raw/store.")],
+    out: Annotated[str, typer.Option(metavar="STORE", help="Folder or URL, such as s3://raw/store.")],
     text_column: TextColumn = None,
     test: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Documents to leave out; else those RUN was judged on.")
+        str | None, typer.Option(metavar="FILE", help="Test documents to leave out. Default: those of RUN.")
     ] = None,
     soft_labels: SoftLabelFile = None,
     workers: StepWorkers = None,
     engine: EngineName = "processes",
     address: Address = None,
 ) -> None:
-    """Encode raw text of any size into a store of shards.
+    """Encode unlabeled text of any size into a store of shards.
 
     mein encode --like runs/reviews --text 'raw/*.parquet' --out s3://raw/store
 
-    After a stop the same command goes on: complete shards are kept.
+    After a stop, the same command continues; finished shards are kept.
     """
     with opened((engine, address), "encode", workers) as on_ray:
         from mein.data.soft_labels import SoftLabelTable
@@ -69,20 +71,20 @@ def encode(
 
 def label(
     store: StoreAt,
-    by: Annotated[Path, typer.Option(metavar="RUN", help="A finished run, whose expert is asked.")],
+    by: Annotated[Path, typer.Option(metavar="RUN", help="Finished run that acts as teacher.")],
     workers: StepWorkers = None,
     quarantine: Quarantine = False,
     engine: EngineName = "processes",
     address: Address = None,
 ) -> None:
-    """Write what a run's expert says beside every shard of a store.
+    """Write a teacher's soft labels next to every shard of a store.
 
     mein label s3://raw/store --by runs/reviews
 
-    It is what the run's own imitators have learned: the expert's word, or expert's and lexicon's.
+    The teacher is the run's expert, with its lexicon if the run's own imitators learned from both.
 
-    The labels are plain Parquet: files that another teacher wrote are checked and kept.
-    After a stop the same command goes on: whole label files are kept.
+    Soft labels are plain Parquet. Files from another teacher are verified and kept.
+    After a stop, the same command continues; finished files are kept.
     """
     with opened((engine, address), "label", workers) as on_ray:
         from mein.model.loading import FinishedRun
@@ -94,14 +96,12 @@ def label(
         spread = labeling_on_ray(workers) if on_ray else None
         labeled = steps.label(run, store, reporter, workers=workers, sets_aside=quarantine, engine=spread)
     reporter.log(f"The {len(labeled):,} documents of {store} are labeled.")
-    reporter.log(f"Let imitators learn from them with `mein imitate {store} --like {by} --out FOLDER`.")
+    reporter.log(f"Train imitators on them with `mein imitate {store} --like {by} --out FOLDER`.")
 
 
 def imitate(
     store: StoreAt,
-    like: Annotated[
-        Path, typer.Option(metavar="RUN", help="A finished run, whose expert and labels are used.")
-    ],
+    like: Annotated[Path, typer.Option(metavar="RUN", help="Finished run whose expert and labels are used.")],
     out: Out,
     labeled: Annotated[str | None, typer.Option(metavar="FILE", help=MOVED.format("labeled"))] = None,
     dev: Annotated[str | None, typer.Option(metavar="FILE", help=MOVED.format("dev"))] = None,
@@ -116,7 +116,7 @@ def imitate(
 
     mein imitate s3://raw/store --like runs/reviews --out runs/large
 
-    The folder is a run like any other. After a stop the same command goes on.
+    The folder is a run like any other. After a stop, the same command continues.
     """
     from mein.config import parse_overrides
     from mein.model.loading import FinishedRun
@@ -140,7 +140,7 @@ def imitate(
 def _raw_text(
     run: "FinishedRun", paths: Sequence[str], text_column: str | None, reporter: "Reporter"
 ) -> "DocumentStream":
-    """The text of some files, of which the first document has been read: before anything is made."""
+    """The text of some files; the first document is read before anything is written."""
     from mein.data.audit import replaced_columns
     from mein.data.columns import ColumnsConfig
     from mein.run.steps import texts_of
@@ -157,14 +157,14 @@ def _raw_text(
 
 
 def open_reporter() -> "Reporter":
-    """The terminal for the first rank; the others are silent."""
+    """The terminal for rank 0; other ranks print nothing."""
     from mein.runtime.progress import Quiet, Terminal
 
     return Terminal(open_console()) if is_first() else Quiet()
 
 
 def _test_of(run: "FinishedRun", test: str | None, reporter: "Reporter") -> "DocumentStream | None":
-    """The documents to leave out: those that were named, or those that the run was judged on."""
+    """The documents to leave out: those named, or those the run was evaluated on."""
     from mein.data.readers import read_documents
     from mein.run.steps import is_there
 
@@ -172,8 +172,6 @@ def _test_of(run: "FinishedRun", test: str | None, reporter: "Reporter") -> "Doc
     if name is None:
         return None
     if test is None and not is_there(name):
-        reporter.log(
-            f"The test documents {name} are not there: none is left out; else name them with --test."
-        )
+        reporter.log(f"The test documents {name} are missing: none are left out. Name them with --test.")
         return None
     return lambda: read_documents(name, run.config.columns, labeled=False)

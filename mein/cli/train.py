@@ -1,14 +1,15 @@
 """mein demo, mein init, mein train."""
 
+import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mein.cli.console import log, open_console
+from mein.cli.console import log, open_console, plain_table
 from mein.cli.engine import HERE, Engine, opened, training_on_ray
 from mein.cli.options import (
     Address,
@@ -35,7 +36,9 @@ from mein.errors import ConfigError, RunError
 from mein.runtime.ranks import is_first
 
 if TYPE_CHECKING:  # what takes a second to import is imported by the functions that use it
+    import numpy as np
     from rich.console import Console
+    from rich.table import Table
 
     from mein.config import Config
     from mein.data.columns import ColumnsConfig
@@ -48,17 +51,17 @@ if TYPE_CHECKING:  # what takes a second to import is imported by the functions 
 Paths = tuple[str, str | None, str | None, str | None]  # labeled, unlabeled, dev, test
 GivenSettings = tuple[str | None, Path | None, dict[str, Any]]  # preset, config file, overrides
 
-Seeds = Annotated[int, typer.Option(min=1, metavar="N", help="Train so many times; gives mean and spread.")]
+Seeds = Annotated[int, typer.Option(min=1, metavar="N", help="Number of training runs, for mean and spread.")]
 
 
 def demo(
     out: Out = Path("runs/demo"),
-    seed: Annotated[int, typer.Option(metavar="N", help="Of the corpus and of the run.")] = 0,
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of the corpus and of the run.")] = 0,
     resume: Resume = False,
 ) -> None:
-    """Train on the embedded corpus: a minute or two on two cores.
+    """Train on a synthetic demo corpus, in a minute or two.
 
-    300 labeled documents, 20,000 without labels, 2,000 to judge by; made from the seed.
+    300 labeled, 20,000 unlabeled, and 2,000 test documents, generated from the seed.
     """
     from mein.config import load_config
     from mein.data.corpus import Corpus, source_of_lists
@@ -77,15 +80,15 @@ def demo(
 
 
 def init(
-    path: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write it.")] = Path("mein.toml"),
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="Output file.")] = Path("mein.toml"),
     preset: Preset = None,
 ) -> None:
-    """Write a config with every setting, its value and what it means."""
+    """Write a config file that explains every setting."""
     from mein.config import as_toml, load_config
     from mein.runtime.files import write_atomically
 
     if path.exists():
-        raise ConfigError(f"{path} exists already: remove it, or give another name.")
+        raise ConfigError(f"{path} already exists: remove it, or choose another name.")
     write_atomically(path, as_toml(load_config(preset)).encode("utf-8"))
     log(open_console(), f"Wrote {path}; use it with `mein train --config {path} ...`.")
 
@@ -111,12 +114,12 @@ def train(
     address: Address = None,
     processes: Processes = None,
 ) -> None:
-    """Train a classifier and judge it beside its controls.
+    """Train a classifier and evaluate it beside its controls.
 
-    GivenSettings come from the defaults, then the preset, then the config, then --set: the last word wins.
+    Settings come from the defaults, the preset, the config file, and --set. Later ones win.
     """
     from mein.config import parse_overrides
-    from mein.model.pretrained import settings_of_language_model
+    from mein.model.build import settings_of_language_model
 
     given, chosen = settings_given(train, locals()), parse_overrides(set_)
     if lm is not None:
@@ -143,7 +146,6 @@ def run_training(
 def _run_training(
     paths: Paths, out: Path, settings: GivenSettings, seeds: int, resume: bool, learn: "Learn"
 ) -> None:
-    from mein.cli.seeds import show_seeds
     from mein.config import load_config
     from mein.data.corpus import corpus_of_files
     from mein.report.page import write_report
@@ -161,7 +163,7 @@ def _run_training(
         learn(config, corpus, out, resume, console)
         return
     if (out / "config.json").exists():
-        raise RunError(f"{out} holds a single run: choose another --out for the runs of {seeds} seeds.")
+        raise RunError(f"{out} holds a single run: choose another --out for {seeds} seeds.")
     folders, tables = [], []
     configs = [load_config(preset, file, overrides | {"seed": config.seed + n}) for n in range(seeds)]
     for seeded in configs if config.expert.is_self_training else ():
@@ -173,29 +175,29 @@ def _run_training(
         folders.append(folder)
     if not is_first():
         return
-    is_same_test = corpus.test is not None or corpus.dev is not None  # else dev differs with the seed
+    is_same_test = corpus.test is not None or corpus.dev is not None  # otherwise dev differs with the seed
     write_report(folders, out / "report.html")
     show_seeds(out, folders if is_same_test else [], tables, console)
 
 
 def show_whether_new(out: Path, resume: bool, console: "Console") -> None:
-    """Say so where there is no run to go on with: it was stopped too early, or its name is wrong."""
+    """Note that there is no run to resume: it was stopped too early, or its name is wrong."""
     if resume and is_first() and not out.exists():
-        log(console, f"There is no run in {out} to resume: this starts one.")
+        log(console, f"No run to resume in {out}: starting a new one.")
 
 
 def show_columns(unlabeled: str | None, columns: "ColumnsConfig", console: "Console") -> None:
-    """Say so where raw text lacks the column that is named and another was taken."""
+    """Note where unlabeled text lacks the named column and another was used."""
     from mein.data.audit import replaced_columns
 
-    for told in () if unlabeled is None else replaced_columns(unlabeled, columns):
-        log(console, told)
+    for note in () if unlabeled is None else replaced_columns(unlabeled, columns):
+        log(console, note)
 
 
 def _weights_line(run: "Finished") -> str:
-    """What each voice counts for once calibrated."""
+    """The weight of each component after calibration."""
     if not run.gates:
-        return "Gates: none, for there are no imitators."
+        return "Weights: none, since there are no imitators."
     return "Weights: " + "   ".join(f"{name} {weight:.2f}" for name, weight in run.weights)
 
 
@@ -224,30 +226,97 @@ def train_and_show(
 
 def report(config: "Config", rows: "list[Row]", out: Path, console: "Console", *, on_test: bool) -> None:
     """Leave a model card and a page beside a finished run, and show the table."""
-    from mein.evaluation.comparison import render
+    from mein.evaluation.rendering import render, sentence_of
     from mein.report.card import write_card
     from mein.report.charts import counted
     from mein.report.page import write_report
     from mein.report.record import read_finished
-    from mein.run.evaluate import sentence
 
-    if not (out / "README.md").exists():  # a card that somebody edited is kept
+    if not (out / "README.md").exists():  # an edited card is kept
         write_card(out)
     write_report([out], out / "report.html")
     dev = counted(rows[0].scores.documents, "dev document")
     console.print()
     console.print(render(rows, title=None if on_test else f"{dev} (no --test)"))
-    log(console, _weights_line(read_finished(out)))
-    log(console, sentence(rows, config), "bold")
+    finished = read_finished(out)
+    log(console, _weights_line(finished))
+    if finished.verdict is not None:
+        log(console, sentence_of(finished.verdict), "bold")
     hint = f', or try `mein explain {out} "..."`' if config.expert.traits.learns else ""
-    log(console, f"Look at {out / 'report.html'}{hint}.")
+    log(console, f"See {out / 'report.html'}{hint}.")
 
 
 def _learn_on_ray(
     processes: int | None, config: "Config", corpus: "Corpus", out: Path, resume: bool, console: "Console"
 ) -> "list[Row]":
-    """The same with Algorithm 1 on a cluster; here it is judged and shown."""
+    """The same with Algorithm 1 on a cluster; evaluated and reported here."""
     from mein.runtime.progress import Terminal
 
     training_on_ray(config, corpus, out, Terminal(console), resume=resume, processes=processes)
     return train_and_show(config, corpus, out, True, console)
+
+
+def show_seeds(
+    out: Path, folders: Sequence[Path], tables: "Sequence[Sequence[Row]]", console: "Console"
+) -> None:
+    """Print the table over seeds, and leave its figures in seeds.json.
+
+    The folders are those of the runs; none if the runs were evaluated on different documents,
+    whose predictions cannot be paired.
+    """
+    from mein.run.evaluate import read_correct
+    from mein.runtime.files import write_atomically
+
+    figures = over_seeds(tables, [read_correct(folder) for folder in folders])
+    write_atomically(out / "seeds.json", json.dumps(figures, indent=1).encode("utf-8"))
+    console.print()
+    console.print(_seeds_table(figures, len(tables)))
+
+
+def over_seeds(
+    tables: "Sequence[Sequence[Row]]", correct: "Sequence[dict[str, np.ndarray]]"
+) -> dict[str, dict[str, Any]]:
+    """Errors in %, their mean and spread, and the p-value against the mixture, seeds pooled."""
+    import numpy as np
+
+    from mein.evaluation.significance import mean_and_spread, paired_bootstrap
+    from mein.evaluation.systems import MIXTURE
+
+    figures = {}
+    for rows in zip(*tables, strict=True):
+        name, errors = rows[0].name, [row.scores.error for row in rows]
+        mean, spread = mean_and_spread(errors)
+        p_value = None
+        if name != MIXTURE and correct and MIXTURE in correct[0]:
+            other, mixture = (np.stack([one[key] for one in correct]) for key in (name, MIXTURE))
+            p_value = paired_bootstrap(other, mixture, seed=0).p_value
+        figures[name] = {
+            "title": rows[0].title,
+            "errors": errors,
+            "mean": mean,
+            "spread": spread,
+            "p_value": p_value,
+        }
+    return figures
+
+
+def _seeds_table(figures: dict[str, dict[str, Any]], seeds: int) -> "Table":
+    from mein.evaluation.rendering import p_text
+    from mein.evaluation.systems import MIXTURE
+
+    table = plain_table(
+        "",
+        "error %",
+        "spread",
+        f"p vs {MIXTURE}",
+        left=("",),
+        title=f"{seeds} seeds",
+        title_justify="left",
+        title_style="bold",
+        caption="spread: standard deviation; p: paired bootstrap, seeds pooled",
+        caption_justify="left",
+    )
+    for name, figure in figures.items():
+        shown = f"{figure['mean']:.2f}", f"{figure['spread']:.2f}", p_text(figure["p_value"])
+        table.add_row(figure["title"], *shown, style="bold" if name == MIXTURE else "")
+    return table

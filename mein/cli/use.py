@@ -1,4 +1,4 @@
-"""mein evaluate, mein predict, mein export, mein report: the commands that use a trained run."""
+"""mein evaluate, mein predict, mein export, mein report: commands that use a trained run."""
 
 import json
 from pathlib import Path
@@ -23,14 +23,15 @@ def evaluate(
     soft_labels: SoftLabelFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Judge a run, beside its controls, on labeled documents."""
+    """Evaluate a run and its controls on labeled documents."""
     from mein.data.corpus import read_all
     from mein.data.readers import read_documents
-    from mein.evaluation.comparison import compare, render
+    from mein.evaluation.comparison import compare, verdict_of
+    from mein.evaluation.rendering import render, sentence_of
     from mein.evaluation.systems import PREVIOUS_RUN
     from mein.mixture.inference import choose_device
     from mein.model.loading import Classifiers, FinishedRun
-    from mein.run.evaluate import as_plain, log_probs_of_all, previous_run_log_probs, sentence
+    from mein.run.evaluate import credited, log_probs_of_all, previous_run_log_probs
     from mein.runtime.progress import QUIET, Terminal
 
     given = soft_labels_of(run, soft_labels)
@@ -44,35 +45,37 @@ def evaluate(
     reporter = QUIET if as_json else Terminal(console)
     classifiers = Classifiers(finished.folder, config, choose_device("auto"), given)
     systems |= log_probs_of_all(classifiers, "test", texts, reporter)
-    rows = compare(ids, systems, seed=config.seed)
+    has_lexicon = classifiers.mixture.lexicon is not None
+    rows = compare(ids, systems, seed=config.seed, has_lexicon=has_lexicon)
     if as_json:
-        print(json.dumps([as_plain(row) for row in rows], indent=1))
+        print(json.dumps([row.to_dict() for row in rows], indent=1))
         return
     console.print(render(rows, title=f"{len(ids):,} documents of {documents}"))
     if config.expert.is_self_training and PREVIOUS_RUN not in systems:
-        log(console, f"The run that it learned from is not in {config.expert.from_run} any more.")
-    log(console, sentence(rows, config), "bold")
+        log(console, f"{config.expert.from_run}: the previous run is no longer there.")
+    log(console, sentence_of(verdict_of(rows, credited(config))), "bold")
 
 
 def predict(
     run: RunPath,
-    documents: Annotated[str, typer.Argument(metavar="FILE", help="csv, tsv, jsonl, parquet, txt ...")],
-    out: Annotated[
-        Path, typer.Option(metavar="FILE", help="Where to write them; its ending names the format.")
+    documents: Annotated[
+        str, typer.Argument(metavar="FILE", help="Documents: csv, tsv, jsonl, parquet, txt, ...")
     ],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Output file; its extension sets the format.")],
     text_column: TextColumn = None,
     soft_labels: SoftLabelFile = None,
     imitators_only: Annotated[
-        bool, typer.Option("--imitators-only", help="Do without the expert: faster, a little weaker.")
+        bool, typer.Option("--imitators-only", help="Skip the expert: faster, slightly less accurate.")
     ] = False,
     abstain_below: Annotated[
-        float, typer.Option(min=0.0, max=1.0, metavar="P", help="Leave labels less probable than this empty.")
+        float,
+        typer.Option(min=0.0, max=1.0, metavar="P", help="Leave the label empty below this probability."),
     ] = 0.0,
     all_probabilities: Annotated[
-        bool, typer.Option("--all-probabilities", help="Also write a column p_LABEL for every class.")
+        bool, typer.Option("--all-probabilities", help="Also write a column p_LABEL per class.")
     ] = False,
     fragments: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Also write so many fragments that moved it most.")
+        int, typer.Option(min=0, metavar="N", help="Also write the N most influential fragments.")
     ] = 0,
     resume: Resume = False,
 ) -> None:
@@ -83,9 +86,9 @@ def predict(
 
     console, model = open_console(), load_model(run, soft_labels=soft_labels_of(run, soft_labels))
     if not len(model.gates):
-        asked = {"--imitators-only": imitators_only, "--fragments": fragments > 0}
-        for option in (name for name, is_asked in asked.items() if is_asked):
-            raise RunError(f"The run in {run} has no imitators: leave {option} out.")
+        given = {"--imitators-only": imitators_only, "--fragments": fragments > 0}
+        for option in (name for name, is_given in given.items() if is_given):
+            raise RunError(f"{run} has no imitators: remove {option}.")
     column = _columns(model.config.columns, text_column, None).text
     wanted = Wanted(column, imitators_only, abstain_below, all_probabilities, fragments)
     count = predict_file(model, documents, out, wanted, Terminal(console), resume=resume)
@@ -94,13 +97,13 @@ def predict(
 
 def export(
     run: RunPath,
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="The folder to make.")],
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder to create.")],
 ) -> None:
-    """Write a run's fine-tuned transformer as Hugging Face has it.
+    """Write a run's fine-tuned transformer as a Hugging Face model.
 
     mein export runs/films --out models/films
 
-    The folder is for transformers, and for `mein train --set expert.model=FOLDER` on other labels.
+    Use the folder with transformers, or with `mein train --set expert.model=FOLDER` on other labels.
     """
     from mein.sharing import export_transformer
 
@@ -110,20 +113,22 @@ def export(
 
 def report(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Finished runs.")],
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Where to write the page.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Output page. Default: RUN/report.html.")
+    ] = None,
 ) -> None:
-    """Write one page about a run, or about several side by side."""
+    """Write a page about one run, or a comparison of several."""
     from mein.report.page import write_report
 
     if out is None and len(runs) > 1:
-        raise RunError(f"Where should the comparison of {len(runs)} runs go? Say --out FILE.html.")
+        raise RunError(f"A comparison of {len(runs)} runs needs an output file: add --out FILE.html.")
     target = runs[0] / "report.html" if out is None else out
     write_report(runs, target)
     log(open_console(), f"Wrote {target}.")
 
 
 def soft_labels_of(path: Path, file: str | None) -> "SoftLabels | None":
-    """The teacher's words on other documents than those of the run, where a file with them is given."""
+    """A teacher's soft labels for documents outside the run, if a file is given."""
     if file is None:
         return None
     from mein.data.soft_labels import SoftLabelTable
@@ -135,6 +140,6 @@ def soft_labels_of(path: Path, file: str | None) -> "SoftLabels | None":
 
 
 def _columns(of_run: "ColumnsConfig", text: str | None, label: str | None) -> "ColumnsConfig":
-    """The columns named now, or else when the run was trained."""
+    """The columns named now; by default, those of the training."""
     named = {"text": text, "label": label}
     return of_run.model_copy(update={name: value for name, value in named.items() if value is not None})

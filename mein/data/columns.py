@@ -42,9 +42,9 @@ class ColumnsConfig(Settings):
     """The columns of tables; a folder of text files has none to name."""
 
     text: str | None = None
-    """Column that holds the text; guessed from its name where not given."""
+    """Column with the text; none: guessed from its name."""
     label: str | None = None
-    """Column that holds the label; guessed from its name where not given."""
+    """Column with the label; none: guessed from its name."""
 
 
 def find_text_column(

@@ -138,8 +138,8 @@ class ExpertConfig(Settings):
     """plain; adv: adversarial; vat: virtual adversarial, uses unlabeled text; ivat: the same towards
     nearby words."""
     model: str | None = None
-    """The transformer or encoder: a folder or a name on the hub. The teacher: files with its probabilities
-    for every document, in a column `probabilities` beside the text."""
+    """For transformer and frozen: a folder or a name on the hub. For given: files with soft labels for every
+    document, in a column `probabilities`."""
     layers: int | None = Field(default=None, ge=1)
     """Number of layers of the transformer or encoder to use, from the first; none: all. Decoders often encode
     more of a text half-way up than at the top, where the next token is predicted."""
@@ -156,17 +156,17 @@ class ExpertConfig(Settings):
     self_training_epochs: int = Field(default=5, ge=0)
     """Passes over the labels and these documents, instead of expert_training.epochs."""
     embedding_dim: int = Field(default=256, ge=1)
-    """D, the size of a word's embedding."""
+    """D, size of a word's embedding."""
     hidden_dim: int = Field(default=1024, ge=1)
-    """H, the size of the LSTM's state."""
+    """H, size of the LSTM's state."""
     mlp_dim: int = Field(default=30, ge=1)
-    """M, the size of the last hidden layer."""
+    """M, size of the last hidden layer."""
     dropout: float = Field(default=0.5, ge=0.0, lt=1.0)
     """Share of embedding elements set to zero in training."""
     drops_out_by_document: bool = False
     """Whether all words of a document lose the same elements, as in Miyato's code."""
     mlp_dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
-    """Share of the last hidden layer set to zero in training; the paper names none, Sato took 0.5."""
+    """Share of the last hidden layer set to zero in training; the paper names none, Sato used 0.5."""
     normalizes_embeddings: bool | None = None
     """Whether embeddings are normalized to mean 0 and variance 1 over running text; none: where they are
     perturbed or come from a language model."""
@@ -199,14 +199,9 @@ class ExpertConfig(Settings):
         if traits.has_encoder and self.model is None:
             return f"expert.kind is {self.kind!r} but expert.model is not set: give a folder or a hub name."
         if self.layers is not None and not traits.has_encoder:
-            return (
-                f"expert.layers has no effect on {self.kind!r}: remove it, or set expert.kind to transformer."
-            )
+            return f"expert.layers applies to transformers only, not to {self.kind!r}: remove it."
         if self.frozen_layers is not None and not traits.tunes_encoder:
-            return (
-                f"expert.frozen_layers has no effect on {self.kind!r}: remove it, or set expert.kind to "
-                "transformer."
-            )
+            return f"expert.frozen_layers applies to transformers only, not to {self.kind!r}: remove it."
         if self.layers is not None and self.frozen_layers is not None and self.frozen_layers >= self.layers:
             return (
                 f"expert.frozen_layers (={self.frozen_layers}) leaves none of {self.layers} layers to "
@@ -220,7 +215,7 @@ class ExpertConfig(Settings):
         if self.from_run is not None and not traits.learns:
             return f"{traits.title} cannot learn from another run: remove expert.from_run."
         if self.language_model is not None and not traits.has_language_model:
-            return f"A language model has no effect on {self.kind!r}: set expert.kind to lm-lstm."
+            return f"expert.language_model does not apply to {self.kind!r}: set expert.kind to lm-lstm."
         return None
 
 

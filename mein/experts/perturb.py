@@ -19,15 +19,15 @@ class PerturbationConfig(Settings):
     """How embeddings are perturbed in training."""
 
     epsilon: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] | None = None
-    """The norm of a perturbation, over a whole document; none: a fiftieth of that of an average document's
-    embeddings, which is Miyato's 5 on film reviews, and for ivat three times that."""
+    """Norm of a perturbation, over all of a document; none: a fiftieth of the norm of an average document's
+    embeddings (Miyato's 5 on film reviews), and for ivat three times that."""
     warm_up_epochs: float = Field(default=2.0, ge=0.0, allow_inf_nan=False)
-    """Passes over the labels during which the norm of adv grows from 0 in stage 1: with the full norm an
+    """Passes over the labels during which the norm of adv grows from 0 in stage 1; with the full norm an
     untrained network learns nothing."""
     xi: float = Field(default=0.1, gt=0.0, allow_inf_nan=False)
-    """The norm of the random first step of vat."""
+    """Norm of the random first step of vat."""
     unlabeled_documents: int = Field(default=64, ge=1)
-    """Documents without labels in a step of vat and ivat."""
+    """Unlabeled documents in a step of vat and ivat."""
     neighbors: int = Field(default=10, ge=1)
     """Number of nearest words towards which ivat may move a word."""
 

@@ -17,13 +17,13 @@ class ImitatorsConfig(Settings):
     """The imitators' windows and sizes; the defaults are the paper's."""
 
     windows: tuple[Annotated[int, Field(ge=0, le=100)], ...] = Field(default=(1, 2, 3, 4), min_length=1)
-    """c_i of each imitator: it sees 2 c + 1 pieces at a time."""
+    """c of each imitator, whose windows are 2 c + 1 pieces wide."""
     embedding_dim: int = Field(default=512, ge=1)
-    """The size of a piece's embedding."""
+    """Size of a piece's embedding."""
     channels: int = Field(default=512, ge=1)
     """N, the number of convolution channels of each imitator."""
     shares_embedding: bool = True
-    """Whether all imitators look pieces up in one table."""
+    """Whether all imitators share one embedding table."""
     leaky_slope: float = Field(default=0.2, ge=0.0, allow_inf_nan=False)
     """Slope of the leaky ReLU below zero (Chainer's default, which the authors used)."""
 

@@ -16,13 +16,13 @@ class MixtureConfig(Settings):
     """How the imitators' evidence is added to the expert's."""
 
     gates: Literal["free", "sigmoid"] = "free"
-    """free: any number, fitted on dev before the tuning; sigmoid: within (0, 1), as in the paper."""
+    """free: any number, fitted on dev before fine-tuning; sigmoid: within (0, 1), as in the paper."""
     centers_evidence: bool = True
-    """Whether alpha counts relative to its mean over unlabeled text, which takes out the expert's and
-    the imitators' common leaning to one label; it is a class bias, so the form of z' stays."""
+    """Whether the mean of alpha over unlabeled text is subtracted, which removes a common bias of expert and
+    imitators towards one label; it is a class bias, so the form of z' is unchanged."""
     has_lexicon: bool = False
-    """Whether a lexicon, what pieces, pairs and triples of them say of the labels, has a gate too, if
-    gates are free; the paper has none."""
+    """Whether a lexicon (n-gram log-odds, learned from the labels) gets a gate too, if gates are free; the
+    paper has none."""
 
     @property
     def uses_lexicon(self) -> bool:

@@ -25,11 +25,11 @@ class PiecesConfig(Settings):
     """How words are cut into pieces for the imitators."""
 
     vocabulary_size: int = Field(default=20_000, ge=4)
-    """Largest number of pieces, unless there are more characters that must be covered."""
+    """Largest number of pieces (subwords); every covered character has its own in any case."""
     min_count: int = Field(default=5, ge=1)
-    """Learn fewer pieces if fewer words occur this often."""
+    """Learn no more pieces than there are words seen this often."""
     character_coverage: float = Field(default=0.9995, gt=0.0, le=1.0)
-    """Share of the text's characters that have a piece; rarer ones become unknown."""
+    """Share of the text's characters that get a piece; rarer characters become unknown."""
 
 
 class Pieces:

@@ -42,11 +42,11 @@ class WordsConfig(Settings):
     lowercase: bool = True
     """Fold the text to lower case."""
     min_documents: int = Field(default=2, ge=1)
-    """Smallest number of documents that hold a word; if no word has that many, all words are kept."""
+    """Keep words that occur in at least this many documents; if there are none, keep every word."""
     max_words: int = Field(default=100_000, ge=1)
     """Largest number of words; the most frequent ones are kept."""
     max_length: Annotated[int, Field(ge=2)] | None = 1_000
-    """Number of words that the expert reads, from a document's end; the end sign counts. None: all."""
+    """The expert reads at most this many words of a document, the last ones; none: all."""
 
 
 @dataclass(frozen=True, eq=False)

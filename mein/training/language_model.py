@@ -90,32 +90,31 @@ class EncodedText(Protocol):
 
 
 class PretrainingConfig(OptimizationConfig):
-    """How a language model is trained, for lm-lstm and elmo-lstm, or how a transformer reads raw text."""
+    """How a language model for lm-lstm and elmo-lstm, or a transformer, is pre-trained."""
 
     reads: Literal["stream", "documents"] = "stream"
-    """stream: all documents laid end to end, the state carried on (Sato); documents: each from a zero
-    state, those of like length together (Miyato)."""
+    """stream: all documents end to end, the state carried over (Sato); documents: each from a zero state,
+    batched by length (Miyato)."""
     lanes: int = Field(default=64, ge=1)
-    """Streams, or documents, that are read side by side; of a transformer: passages in a batch."""
+    """Streams or documents in a batch; for a transformer: passages in a batch."""
     masked: float = Field(default=0.15, gt=0.0, lt=1.0)
-    """Share of the tokens that a transformer has to tell; reads, segment and dropout are not for it."""
+    """Share of tokens that a transformer has to predict; reads, segment, and dropout do not apply to it."""
     segment: int = Field(default=400, ge=1)
-    """Words after which the gradient is cut; the state goes on. What is worth keeping until a document's end
-    is only learned where the gradient reaches that far."""
+    """Words after which the gradient is cut; the state is carried over. Longer dependencies are lost."""
     dropout: float = Field(default=0.4, ge=0.0, lt=1.0)
     """Share of elements of embeddings and of the LSTM's output set to zero."""
     epochs: int = Field(default=30, ge=0)
-    """Most passes over the text."""
+    """Largest number of passes over the text."""
     patience: Annotated[int, Field(ge=1)] | None = 3
-    """Stop after so many epochs without a better one; none never stops early."""
+    """Stop after this many epochs without a better one; none: never stop early."""
     learning_rate: float = Field(default=2e-3, gt=0.0, allow_inf_nan=False)
-    """Of the first step."""
+    """Learning rate of the first step."""
     decay: float = Field(default=1.0, gt=0.0, le=1.0)
     """The learning rate is multiplied by this after every step."""
     falls_to_zero: bool = True
     """Whether the learning rate also falls linearly to zero at the last epoch's end."""
     clip: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] | None = 1.0
-    """Largest norm of the gradient; a step that has no finite one is left out. None does neither."""
+    """Largest norm of the gradient; a step without a finite gradient is skipped; none: neither."""
 
 
 def train_language_model(

@@ -173,23 +173,23 @@ class OptimizationConfig(Settings):
     """How a stage is optimized, by Adam."""
 
     epochs: int = Field(default=30, ge=0)
-    """Most passes over the data."""
+    """Largest number of passes over the data."""
     patience: Annotated[int, Field(ge=1)] | None = 5
-    """Stop after so many epochs without a better one; none never stops early."""
+    """Stop after this many epochs without a better one; none: never stop early."""
     learning_rate: float = Field(default=1e-3, gt=0.0, allow_inf_nan=False)
-    """Of the first step."""
+    """Learning rate of the first step."""
     decay: float = Field(default=0.9998, gt=0.0, le=1.0)
     """The learning rate is multiplied by this after every step."""
     warm_up_steps: int = Field(default=0, ge=0)
-    """Steps over which the learning rate rises from zero. Adam's first steps move every weight alike, however
-    small its gradient: a network that has learned something before may forget it."""
+    """Steps over which the learning rate rises from zero. Adam's first steps move every weight by the same
+    amount, which can destroy what a pre-trained network has learned."""
     falls_to_zero: bool = False
     """Whether the learning rate also falls linearly to zero at the last epoch's end."""
     clip: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] | None = 5.0
-    """Largest norm of the gradient; a step that has no finite one is left out. None does neither."""
+    """Largest norm of the gradient; a step without a finite gradient is skipped; none: neither."""
     averaging: float = Field(default=0.0, ge=0.0, lt=1.0)
-    """Each epoch is judged, and kept, by a running mean of the weights, which keeps this share of itself
-    at a step: 0.999 averages over some thousand steps; 0 takes the weights as they are."""
+    """Evaluate and keep a running mean of the weights with this decay per step: 0.999 averages over about a
+    thousand steps; 0 uses the weights themselves."""
 
 
 @dataclass(frozen=True)

@@ -87,35 +87,35 @@ class SupervisedConfig(OptimizationConfig):
     batch_documents: int = Field(default=32, ge=1)
     """Documents in a batch."""
     min_gain: Annotated[float, Field(ge=0.0)] | None = 0.0
-    """Points of dev error that must be gained to leave the start; none: its standard error, as with
-    few dev documents the best of many epochs is better by chance alone."""
+    """Points of dev error by which an epoch must beat epoch 0; none: its standard error, since with few dev
+    documents the best of many epochs is better by chance."""
 
 
 class ImitationConfig(OptimizationConfig):
     """How the imitators learn from the expert."""
 
     epochs: int = Field(default=8, ge=0)
-    """Most passes over the text."""
+    """Largest number of passes over the text."""
     patience: Annotated[int, Field(ge=1)] | None = 4
-    """Stop after so many epochs without a lower held-out KL; none never does. Without effect where the
-    learning rate falls to zero: then the last epoch is taken."""
+    """Stop after this many epochs without a lower held-out KL; none: never. Without effect if the learning
+    rate falls to zero: then the last epoch is kept."""
     decay: float = Field(default=1.0, gt=0.0, le=1.0)
     """The learning rate is multiplied by this after every step."""
     falls_to_zero: bool = True
     """Whether the learning rate also falls linearly to zero at the last epoch's end."""
     clip: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] | None = None
-    """Largest norm of the gradient; a step that has no finite one is left out. None does neither."""
+    """Largest norm of the gradient; a step without a finite gradient is skipped; none: neither."""
     batch_tokens: Annotated[int, Field(ge=1)] | None = None
-    """Pieces in a batch; none: up to 8,192 so that an epoch has 500 steps, and for more text up to 65,536 so
-    that it has 200; above 8,192 the learning rate is raised with it, by the square root."""
+    """Pieces in a batch; none: chosen so that an epoch has 500 steps (up to 8,192 pieces) or 200 (up to
+    65,536). Above 8,192 the learning rate grows with the square root."""
     batch_documents: Annotated[int, Field(ge=1)] | None = None
     """Documents in a batch, instead of pieces."""
     documents: Annotated[int, Field(ge=1)] | None = None
-    """Learn from so many of the unlabeled documents, drawn at random; none takes all."""
+    """Largest number of unlabeled documents, drawn at random; none: all."""
     reads_labeled: bool = False
-    """Whether imitators also learn what is said of the labeled text, where the expert hardly errs."""
+    """Whether imitators also learn the teacher's predictions on the labeled text."""
     learns_lexicon: bool = False
-    """Whether imitators learn what expert and lexicon say together, if the mixture has a lexicon."""
+    """Whether the teacher is the expert with the lexicon, if the mixture has a lexicon."""
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,14 @@ import json
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+import typer
 
 from mein import __version__
+from mein.cli.main import app
 from mein.config import load_config
 from mein.data.demo import demo_corpus
 from tests.support.shell import (
@@ -24,7 +27,10 @@ from tests.support.shell import (
 )
 from tests.support.tiny import TEXTS, artefacts
 
-COMMANDS = ("", "demo", "init", "check", "train", "evaluate", "predict", "explain", "encode", "serve")
+COMMANDS = (
+    *("demo", "init", "check", "train", "pretrain", "evaluate", "report"),
+    *("encode", "label", "imitate", "predict", "explain", "export", "serve"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +52,12 @@ def run(trained: tuple[Path, Answer]) -> Path:
 # Help.
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+def test_there_are_the_commands_that_users_of_a_classifier_need() -> None:
+    group: Any = typer.main.get_command(app)
+    assert tuple(group.commands) == COMMANDS
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
 def test_help_fits_and_explains_every_option(command: str) -> None:
     answer = mein(*command.split(), "--help")
     assert answer.code == 0
@@ -81,7 +92,7 @@ def test_train_shows_stages_table_gates_and_verdict(trained: tuple[Path, Answer]
         "40 test documents",
         "Weights: expert ",
     ]
-    places = [answer.out.index(words) for words in [*order, "The imitators ", f"Look at {path}"]]
+    places = [answer.out.index(words) for words in [*order, "The imitators ", f"See {path}"]]
     assert places == sorted(places)
     for system in ("tf-idf", "expert", "expert, fine-tuned", "random imitators", "imitators only", "mixture"):
         assert re.search(rf"^{system}.* \d+\.\d ", answer.out, re.MULTILINE), system
@@ -182,7 +193,7 @@ def test_check_shows_the_data_at_80_columns(files: list[str]) -> None:
     assert [row for row in rows if re.match("training 80 2 ", row)], table
     assert [row for row in rows if re.fullmatch("unlabeled 123( [0-9]+){5}", row.strip())], table
     assert [row for row in rows if re.fullmatch("negative [0-9]+ [0-9]+", row)], table
-    assert answer.out.endswith("Nothing stands in the way of training.\n")
+    assert answer.out.endswith("No problems found.\n")
 
 
 def test_check_survives_huge_figures_and_many_long_classes(tmp_path: Path) -> None:

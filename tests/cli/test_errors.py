@@ -147,7 +147,7 @@ def test_several_problems_are_a_sentence_each(tmp_path: Path) -> None:
     answer = mein("check", "--labeled", bad, "--unlabeled", tmp_path / "none.txt")
     assert answer.code == 2
     assert [line[:6] for line in answer.err.splitlines()] == ["Error:", "Error:"], answer.err
-    assert "Nothing stands in the way" not in answer.out
+    assert "No problems found" not in answer.out
 
 
 # What is allowed.
@@ -165,7 +165,7 @@ def test_empty_documents_are_counted_kept_and_get_the_prior(tmp_path: Path) -> N
     assert mein("predict", tmp_path / "run", new, "--out", tmp_path / "out.parquet").code == 0
     prior = json.loads((tmp_path / "run/labels.json").read_text(encoding="utf-8"))["prior"]
     assert pq.read_table(tmp_path / "out.parquet")["probability"][0].as_py() == pytest.approx(max(prior))
-    assert "no word that the run knows" in mein("explain", tmp_path / "run", "").out
+    assert "The run knows no word" in mein("explain", tmp_path / "run", "").out
 
 
 def test_without_unlabeled_text_it_is_the_plain_expert(tmp_path: Path, files: list[str]) -> None:
@@ -173,7 +173,7 @@ def test_without_unlabeled_text_it_is_the_plain_expert(tmp_path: Path, files: li
     answer = mein("train", *words, "--out", tmp_path / "run", *TINY)
     assert answer.code == 0, answer
     assert "There is no unlabeled text: this is the plain expert." in answer.out
-    assert "Gates: none, for there are no imitators." in answer.out
+    assert "Weights: none, since there are no imitators." in answer.out
     assert "expert alone" in answer.out
     assert "mixture " not in answer.out
     assert "training gives the plain expert" in mein("check", *words).out
@@ -194,7 +194,7 @@ def test_the_output_folder_holds_another_run(copy: Path, files: list[str]) -> No
         *("train", *files, "--out", copy, *TINY, "--seed", "1", "--resume"),
     )
     refuses(
-        rf"{copy} holds a single run: choose another --out for the runs of 2 seeds\.",
+        rf"{copy} holds a single run: choose another --out for 2 seeds\.",
         *("train", *files, "--out", copy, *TINY, "--seeds", "2"),
     )
     assert artefacts(copy) == before
@@ -216,7 +216,7 @@ def test_resuming_where_there_is_no_run_starts_one_and_says_so(tmp_path: Path, f
     """A run that was stopped before it had a folder, and a script that always says --resume."""
     started = mein("train", *files, "--out", tmp_path / "new", *TINY, "--resume")
     assert started.code == 0
-    assert f"There is no run in {tmp_path}/new to resume: this starts one." in " ".join(
+    assert f"No run to resume in {tmp_path}/new: starting a new one." in " ".join(
         (started.out + started.err).split()
     )
     again = mein("train", *files, "--out", tmp_path / "new", *TINY, "--resume")
@@ -360,7 +360,7 @@ def test_settings_in_a_file(tmp_path: Path, files: list[str]) -> None:
     put(path, b'[expert]\nhidden_dim = "many"\n')
     refuses(r"Setting expert\.hidden_dim is 'many', but should be a valid integer\.", *words, path)
     put(path, b"[expert\n")
-    refuses(rf"The config {path} cannot be parsed \(.*line 1.*\): mend it there\.", *words, path)
+    refuses(rf"The config {path} cannot be parsed \(.*line 1.*\): fix it there\.", *words, path)
     put(tmp_path / "list.json", b"[1]")
     refuses(rf"The config {tmp_path}/list.json holds a list: give it .*\.", *words, tmp_path / "list.json")
     missing = tmp_path / "none.toml"
@@ -378,7 +378,7 @@ def test_an_unknown_preset(tmp_path: Path, files: list[str]) -> None:
 
 def test_a_config_is_never_overwritten(tmp_path: Path) -> None:
     path = put(tmp_path / "mein.toml", b"mine")
-    refuses(rf"{path} exists already: remove it, or give another name\.", "init", path)
+    refuses(rf"{path} already exists: remove it, or choose another name\.", "init", path)
     assert path.read_bytes() == b"mine"
 
 
@@ -406,7 +406,7 @@ def test_what_the_system_refuses_is_one_sentence_too(
         raise PermissionError(errno.EACCES, "Permission denied", "secret.txt")
 
     monkeypatch.setattr("mein.cli.train.run_training", denied)
-    sentence = r"secret\.txt cannot be read or written \(Permission denied\): check it, or see --debug\."
+    sentence = r"secret\.txt cannot be read or written \(Permission denied\): check it, or run with --debug\."
     refuses(sentence, "train", *files, "--out", tmp_path / "run")
 
 
@@ -443,6 +443,5 @@ def test_ctrl_c_says_how_to_go_on(tmp_path: Path, files: list[str]) -> None:
     _, err = child.communicate(timeout=60)
     assert child.returncode == 130
     assert (
-        err.strip()
-        == "Stopped. The same command goes on from here; a training, or a file half labeled, with --resume."
+        err.strip() == "Stopped. Run the same command again to continue; add --resume to train and predict."
     )

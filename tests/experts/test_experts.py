@@ -543,7 +543,7 @@ def test_a_run_that_took_its_language_model_from_elsewhere_says_where(
 
 def test_a_language_model_is_of_no_use_to_others(tmp_path: Path, words: list[str], models: Path) -> None:
     lm = models / "lm-lstm"
-    sentence = r"A language model has no effect on 'lstm': set expert\.kind to lm-lstm\."
+    sentence = r"expert\.language_model does not apply to 'lstm': set expert\.kind to lm-lstm\."
     given = ["--lm", lm, "--set", "expert.kind=lstm"]
     refuses(sentence, "train", *words, *given, "--out", tmp_path / "run", *TINY)
 

@@ -125,8 +125,8 @@ def test_what_a_kind_does_not_declare_is_refused() -> None:
             r"^A maximum cannot be trained by 'adv': set expert\.training to plain\.$",
         ),
         ("expert__training", "ivat", r"^ivat needs embeddings of words, which 'max' lacks: "),
-        ("expert__layers", 2, r"^expert\.layers has no effect on 'max': "),
-        ("expert__language_model", "somewhere", r"^A language model has no effect on 'max': "),
+        ("expert__layers", 2, r"^expert\.layers applies to transformers only, not to 'max': "),
+        ("expert__language_model", "somewhere", r"^expert\.language_model does not apply to 'max': "),
     ):
         with pytest.raises(ConfigError, match=sentence):
             tiny.config(expert__kind="max", **{setting: value})

@@ -273,15 +273,15 @@ def test_a_masked_model_reads_with_its_first_layers(sources: dict[str, Path], tm
     [
         (
             {"expert.layers": 2},
-            r"^expert.layers has no effect on 'average': remove it, or set expert.kind to transformer.$",
+            r"^expert.layers applies to transformers only, not to 'average': remove it.$",
         ),
         (
             {"expert.frozen_layers": 2},
-            r"^expert.frozen_layers has no effect on 'average': remove it, or set",
+            r"^expert.frozen_layers applies to transformers only, not to 'average': ",
         ),
         (
             {"expert.kind": "frozen", "expert.model": "m", "expert.frozen_layers": 2},
-            r"^expert.frozen_layers has no effect on 'frozen': ",
+            r"^expert.frozen_layers applies to transformers only, not to 'frozen': ",
         ),
         (
             {

@@ -23,6 +23,7 @@ from mein.config import load_config, parse_overrides
 from mein.errors import ConfigError, InputError, RunError
 from mein.evaluation.systems import CLOSED_GATES, EXPERT, MIXTURE, RANDOM_IMITATORS
 from mein.mixture.lexicon import LEXICON, LEXICON_OF_TRAIN
+from mein.model.artefacts import seal
 from mein.model.loading import Classifiers, load_model, read_config
 from mein.runtime.progress import Quiet
 from mein.runtime.run_folder import RunFolder
@@ -771,6 +772,8 @@ def finished(experiment: Experiment, lines: list[dict[str, Any]], tmp_path: Path
     for path in tmp_path.rglob("config.json"):  # data goes by its name
         text = path.read_text(encoding="utf-8").replace(str(experiment.data.parent), str(tmp_path))
         path.write_text(text, encoding="utf-8")
+        if (path.parent / "done").exists():
+            seal(RunFolder(path.parent))
     return own
 
 

@@ -361,7 +361,7 @@ def test_a_network_whose_head_mixes_tokens_is_refused(
 
 def test_large_steps_are_refused(tmp_path: Path, bert: Path, text: Path) -> None:
     sentence = (
-        r"pretraining\.learning_rate is 0\.002, which would ruin a pre-trained transformer: take --preset "
+        r"pretraining\.learning_rate is 0\.002, too large for a pre-trained transformer: use --preset "
         r"transformer, or set it to 1e-4 or less\."
     )
     rate = ["--set", f"expert.model={bert}", "--set", "pretraining.learning_rate=2e-3"]

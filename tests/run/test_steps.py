@@ -111,7 +111,12 @@ def test_a_run_needs_no_encoded_text_to_be_followed(home: Path, tmp_path: Path) 
     assert mein("imitate", home / "labeled", "--like", run, "--out", tmp_path / "large").code == 0
     load_model(run, "cpu").save(tmp_path / "saved")
     words = ("imitate", home / "labeled", "--like", tmp_path / "saved", "--out", tmp_path / "other")
-    refuses(r".*saved holds a classifier without its expert and its text: give the folder that.*", *words)
+    refuses(
+        r".*saved holds a classifier without its expert and its text: give the folder that.*",
+        *words,
+        "--labeled",
+        home / "train.csv",
+    )
 
 
 RANKED = f"""

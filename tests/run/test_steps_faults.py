@@ -146,7 +146,7 @@ def test_ctrl_c_stops_a_step_and_says_how_to_go_on(home: Path, tmp_path: Path) -
     _, errors = child.communicate(timeout=60)
     assert time.monotonic() - started < 10
     assert child.returncode == 130, errors
-    assert errors.strip().startswith("Stopped. The same command goes on from here;")
+    assert errors.strip().startswith("Stopped. Run the same command again to continue;")
     assert "Traceback" not in errors
     assert mein(*words).code == 0
     assert_undisturbed("label", home, tmp_path)
