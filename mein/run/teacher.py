@@ -41,7 +41,7 @@ from mein.text.ragged import Ragged
 PART = 1_000  # documents that a lexicon predicts at a time
 KERNELS = 64  # that oneDNN keeps, one for each shape of a batch: more would grow with the documents
 DIED = (
-    "A process that labels documents died (exit code {code}), perhaps for want of memory; "
+    "A process that labels documents died (exit code {code}), possibly out of memory; "
     "label with --workers 1: what was labeled is kept."
 )
 

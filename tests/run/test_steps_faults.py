@@ -387,7 +387,7 @@ def test_another_s_labels_are_never_removed(home: Path, tmp_path: Path) -> None:
     assert theirs.read_bytes() == whole
     assert ours.read_bytes() == (home / "after-label/store" / ours.name).read_bytes()
     cut(theirs)
-    refuses(rf".*{theirs.name} is damaged or no Parquet file .*", *words_of("label", home, tmp_path))
+    refuses(rf".*{theirs.name} is damaged or not a Parquet file .*", *words_of("label", home, tmp_path))
     assert theirs.read_bytes() == whole[:-100]
 
 
