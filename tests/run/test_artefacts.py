@@ -74,9 +74,7 @@ def test_an_artefact_of_another_run_is_refused(runs: tuple[Path, Path], copy: Pa
 @pytest.mark.parametrize("name", ["expert", "closed", "random"])
 def test_another_system_in_the_place_of_the_mixture_is_refused(copy: Path, name: str) -> None:
     shutil.copy(copy / f"{name}.safetensors", copy / "mixture.safetensors")
-    with pytest.raises(
-        RunError, match=rf"damaged, or is a copy of '{name}\.safetensors'"
-    ):
+    with pytest.raises(RunError, match=rf"damaged, or is a copy of '{name}\.safetensors'"):
         load_model(copy, "cpu")
 
 
