@@ -17,7 +17,7 @@ from benchmarks.scale import STEPS, bench_engines, bench_ranks, bench_scale, cos
 from benchmarks.use import Load, bench_predict, bench_serve
 from mein.cli.app import new_app, run_app
 from mein.cli.console import log, open_console, plain_table
-from mein.cli.options import Address, Run, TextColumn
+from mein.cli.options import Address, RunPath, TextColumn
 from mein.data.columns import ColumnsConfig
 from mein.data.demo import demo_corpus
 from mein.data.readers import read_documents
@@ -169,7 +169,7 @@ def pipeline(
 
 @app.command()
 def predict(
-    run: Run,
+    run: RunPath,
     documents: Annotated[
         str | None, typer.Option(metavar="FILE", help="Documents to label. Default: the demo corpus.")
     ] = None,

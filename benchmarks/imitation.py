@@ -28,7 +28,7 @@ from mein.model.loading import read_config, read_labels
 from mein.runtime.progress import Quiet
 from mein.runtime.run_folder import RunFolder
 from mein.runtime.seeds import numpy_generator
-from mein.store.manifest import EXPERT_COLUMN
+from mein.store.files import EXPERT_COLUMN
 from mein.store.store import Store
 from mein.store.writing import write_store
 from mein.text.batches import to_device
@@ -37,8 +37,7 @@ from mein.text.pieces import PiecesConfig
 from mein.text.words import WordsConfig
 from mein.training.imitation_batches import MixedShards, fetched
 from mein.training.loop import Runtime, Stage, StageState, take_step
-from mein.training.scores import imitation_scores
-from mein.training.stages import ImitationConfig, imitation_stage, suited, train_imitators
+from mein.training.stages import ImitationConfig, imitation_scores, imitation_stage, suited, train_imitators
 
 PLAIN_DOCUMENTS, PLAIN_RATE = 32, 1e-3  # the paper's batch and learning rate
 LOOKS = 40  # how often our KL is looked at in an epoch

@@ -28,7 +28,7 @@ from mein.text.batches import PieceBatch, WordBatch, by_tokens, pack_pieces, pad
 from mein.text.ragged import Ragged, offsets_of
 from mein.training.imitation_batches import fetched
 from mein.training.loop import OptimizationConfig, Stage, StageState, take_step
-from mein.training.objectives import Adversarial, Labeled, Objective, Plain, Randomness, Virtual
+from mein.training.objectives import Adversarial, LabeledBatch, Objective, Plain, Randomness, Virtual
 from mein.training.stages import shapes_read
 
 TRAININGS = ("plain", "adv", "vat")
@@ -96,7 +96,7 @@ def our_step(training: str, sizes: Sizes, batches: list[WordBatch]) -> Callable[
         expert.captures = Captures(expert.lstm, shapes, has_state=False)
 
     def loss(batch: WordBatch, step: int) -> Tensor:
-        labeled = Labeled(batch, alpha, labels, weights)
+        labeled = LabeledBatch(batch, alpha, labels, weights)
         return objective.loss(expert, gates, labeled, Randomness(0, "bench", step))
 
     named = {name: p for name, p in expert.named_parameters() if p.requires_grad}

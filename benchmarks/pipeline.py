@@ -13,7 +13,7 @@ from benchmarks.imitation import new_imitators
 from benchmarks.measure import hardware
 from benchmarks.networks import device_name, wait_for
 from mein.config import Config
-from mein.data.corpus import Source
+from mein.data.corpus import DocumentStream
 from mein.model.artefacts import load_indexer
 from mein.model.loading import read_config, read_labels
 from mein.run.parts import SHARD_CHARACTERS, SHARD_DOCUMENTS
@@ -29,7 +29,7 @@ from mein.training.stages import suited, train_imitators
 
 
 def bench_pipeline(
-    run: Path, source: Source, epochs: int, device: torch.device, reporter: Reporter
+    run: Path, source: DocumentStream, epochs: int, device: torch.device, reporter: Reporter
 ) -> dict[str, Any]:
     """Encode a text with a run's vocabularies, let its expert label it, train imitators anew on that."""
     folder = RunFolder(run)
@@ -78,7 +78,7 @@ def _timed(step: str, seconds: dict[str, float], device: torch.device) -> Iterat
     seconds[step] = time.perf_counter() - started
 
 
-def _encoded(path: Path, config: Config, indexer: Indexer, source: Source) -> Store:
+def _encoded(path: Path, config: Config, indexer: Indexer, source: DocumentStream) -> Store:
     return write_store(
         path,
         indexer,

@@ -45,7 +45,7 @@ from mein.run.teacher import Teacher, label_documents
 from mein.runtime import ranks
 from mein.runtime.progress import Quiet, Reporter
 from mein.runtime.seeds import numpy_generator
-from mein.store.manifest import EXPERT_COLUMN
+from mein.store.files import EXPERT_COLUMN
 from mein.store.store import Store
 from mein.store.writing import write_store
 from mein.text.indexer import learn_vocabularies

@@ -15,16 +15,17 @@ from sklearn.utils.validation import check_is_fitted
 
 from mein import sharing
 from mein.config import Config, load_config
-from mein.data.python import Unlabeled, as_list, as_texts, as_weights, corpus_of_lists
+from mein.data.python import UnlabeledText, as_list, as_texts, as_weights, corpus_of_lists
 from mein.data.soft_labels import SoftLabels
 from mein.errors import ConfigError, InputError, RunError
-from mein.evaluation.systems import CONTROLS
+from mein.evaluation.rendering import sentence_of
 from mein.explain import Explanation, explain
 from mein.mixture.inference import choose_device
 from mein.model.loading import load_model
-from mein.run.evaluate import sentence
+from mein.run.evaluate import read_verdict
 from mein.run.pipeline import train_and_evaluate
 from mein.runtime.progress import Quiet, Terminal
+from mein.runtime.run_folder import RunFolder
 
 OWN_PARAMETERS = {"seed": "random_state", "runtime.device": "device"}
 
@@ -90,7 +91,7 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X: Iterable[str],
         y: Iterable[Any],
         sample_weight: Iterable[float] | None = None,
-        unlabeled: Unlabeled | None = None,
+        unlabeled: UnlabeledText | None = None,
     ) -> Self:
         """Learn from texts X with labels y and from `unlabeled` texts: an iterable, a path or a glob.
 
@@ -112,14 +113,14 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             path = Path(temporary) / "run" if self.run_dir is None else Path(self.run_dir)
             if (path / "config.json").exists():
                 raise RunError(f"{path} already holds a run: give another run_dir, or load it with `load`.")
-            controls = CONTROLS if self.compares else ()
-            rows = train_and_evaluate(
+            controls = None if self.compares else ()
+            train_and_evaluate(
                 config, corpus, path, reporter, controls=controls, soft_labels=self.soft_labels
             )
+            self.verdict_ = sentence_of(read_verdict(RunFolder(path))) if self.compares else None
             self._adopt(path)
             if self.run_dir is None and self.model_.hub is not None:  # a temporary folder's, soon gone
                 self.model_.keep_hub(partial(shutil.copytree, self.model_.hub))
-        self.verdict_ = sentence(rows, config) if self.compares else None
         return self
 
     def predict(self, X: str | Iterable[str]) -> Any:

@@ -29,7 +29,7 @@ from mein.errors import InputError, RunError, explaining_full_gpu
 from mein.evaluation.systems import CLOSED_GATES, EXPERT, MIXTURE, RANDOM_IMITATORS
 from mein.mixture.inference import choose_device
 from mein.mixture.lexicon import LEXICON, LEXICON_OF_TRAIN
-from mein.model.artefacts import HUB
+from mein.model.artefacts import HUB, verified, verify
 from mein.model.build import open_reader
 from mein.model.loading import Classifiers
 from mein.model.pretrained import words_of_language_model
@@ -43,7 +43,7 @@ from mein.run.pretrain import language_model
 from mein.runtime.files import link_or_copy, sha256_of
 from mein.runtime.run_folder import RunFolder
 from mein.runtime.tensors import load_tensors, save_tensors
-from mein.store.manifest import EXPERT_COLUMN, LABELS
+from mein.store.files import EXPERT_COLUMN, LABELS
 from mein.store.store import Store
 from mein.text.words import Words
 from mein.training.loop import Runtime
@@ -108,6 +108,8 @@ def record(
     """Write the results of cells that one run folder answers."""
     if not cells:
         return
+    done = verified(folder)
+    verify(folder, done.listed, ["predictions.parquet"])
     labeled = read_labeled(config, corpus)
     device = choose_device(config.runtime.device)
     classifiers = Classifiers(folder, config, device, knows_dev=False)
@@ -123,10 +125,6 @@ def record(
     lines = []
     for cell in cells:
         system = SYSTEMS[cell.variant]
-        if system not in on_dev or system not in correct:
-            raise RunError(
-                f"{folder.path} has lost files of {system}: remove the folder, and run this again."
-            )
         figures = {
             "dev_error": 100.0 * float(np.mean(on_dev[system].argmax(axis=1) != labeled.dev_ids)),
             "test_error": 100.0 * float(np.mean(~correct[system])),

@@ -414,9 +414,9 @@ def test_load_refuses_other_gates_than_were_learned(fitted: MeinClassifier, tmp_
 
 def test_load_refuses_a_run_of_a_later_version(fitted: MeinClassifier, tmp_path: Path) -> None:
     fitted.save(tmp_path)
-    content = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
-    (tmp_path / "config.json").write_text(json.dumps(content | {"mein": 99}), encoding="utf-8")
-    with pytest.raises(RunError, match="has format 99, but this mein reads up to 1: upgrade mein"):
+    content = json.loads((tmp_path / "done").read_text(encoding="utf-8"))
+    (tmp_path / "done").write_text(json.dumps(content | {"mein": 99}), encoding="utf-8")
+    with pytest.raises(RunError, match="has format 99, this mein reads 2: upgrade mein"):
         MeinClassifier.load(tmp_path)
 
 

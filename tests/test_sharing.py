@@ -133,7 +133,7 @@ def test_a_folder_that_is_not_ours_is_refused(run: Path, tmp_path: Path) -> None
         save_pretrained(half, tmp_path / "shared")
     changed = shutil.copytree(run, tmp_path / "changed")
     (changed / "labels.json").write_text(
-        '{"mein": 1, "classes": [1, 2], "prior": [0.5, 0.5]}', encoding="utf-8"
+        '{"mein": 2, "classes": [1, 2], "prior": [0.5, 0.5]}', encoding="utf-8"
     )
     with pytest.raises(RunError, match=r"labels.json is damaged"):
         save_pretrained(changed, tmp_path / "shared")

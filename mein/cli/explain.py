@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mein.cli.console import log, open_console, plain_table
-from mein.cli.options import AsJson, Run, SoftLabelFile
+from mein.cli.options import AsJson, RunPath, SoftLabelFile
 from mein.cli.use import soft_labels_of
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ COLORS = {True: (40, 170, 90), False: (215, 70, 60)}
 
 
 def explain(
-    run: Run,
+    run: RunPath,
     text: Annotated[str, typer.Argument(metavar="TEXT", help="Text to classify.")],
     label: Annotated[
         str | None, typer.Option(metavar="NAME", help="Label to explain. Default: the most probable.")

@@ -79,7 +79,7 @@ LabelColumn = Annotated[
 
 # Runs.
 
-Run = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")]
+RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")]
 Out = Annotated[Path, typer.Option(metavar="FOLDER", help="Run folder to create.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue what was stopped.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")]
@@ -104,7 +104,7 @@ Set = Annotated[
 Seed = Annotated[
     int | None, typer.Option(metavar="N", help="Seed of all randomness. Default: 0."), Sets("seed")
 ]
-LanguageModel = Annotated[
+LanguageModelFolder = Annotated[
     Path | None,
     typer.Option("--lm", metavar="FOLDER", help="Language model from `mein pretrain`."),
     Sets("expert.language_model", resolved),

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from mein.cli.console import log, open_console
 from mein.cli.options import ConfigFile, Out, Preset, RawText, Resume, Seed, Set, TextColumn, settings_given
-from mein.cli.train import Settings, show_columns, show_whether_new
+from mein.cli.train import GivenSettings, show_columns, show_whether_new
 from mein.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -57,10 +57,10 @@ def pretrain(
     log(console, f"The {what} is in {out}: use it with `mein train {use} ...`.")
 
 
-def _config_of(settings: Settings) -> "Config":
+def _config_of(settings: GivenSettings) -> "Config":
     """The settings; an expert that cannot learn from raw text is lm-lstm, unless --set names another."""
     from mein.config import load_config, merged
-    from mein.experts.kinds import KINDS
+    from mein.experts.config import KINDS
 
     preset, file, overrides = settings
     expert = merged(preset, file, overrides).get("expert")

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from mein.cli.console import log, open_console
-from mein.cli.options import Run
+from mein.cli.options import RunPath
 from mein.errors import ConfigError, InputError, MissingExtra
 
 TOKEN = "MEIN_TOKEN"
@@ -29,7 +29,7 @@ Limits = Annotated[
 
 
 def serve(
-    run: Run,
+    run: RunPath,
     host: Annotated[str, typer.Option(metavar="NAME", help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[
         int, typer.Option(min=0, max=65_535, metavar="N", help="Port to listen on. 0 chooses a free one.")

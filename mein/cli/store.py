@@ -14,7 +14,7 @@ from mein.cli.train import train_and_show
 from mein.runtime.ranks import is_first
 
 if TYPE_CHECKING:
-    from mein.data.corpus import Source
+    from mein.data.corpus import DocumentStream
     from mein.model.loading import FinishedRun
     from mein.runtime.progress import Reporter
 
@@ -139,7 +139,7 @@ def imitate(
 
 def _raw_text(
     run: "FinishedRun", paths: Sequence[str], text_column: str | None, reporter: "Reporter"
-) -> "Source":
+) -> "DocumentStream":
     """The text of some files; the first document is read before anything is written."""
     from mein.data.audit import replaced_columns
     from mein.data.columns import ColumnsConfig
@@ -163,7 +163,7 @@ def open_reporter() -> "Reporter":
     return Terminal(open_console()) if is_first() else Quiet()
 
 
-def _test_of(run: "FinishedRun", test: str | None, reporter: "Reporter") -> "Source | None":
+def _test_of(run: "FinishedRun", test: str | None, reporter: "Reporter") -> "DocumentStream | None":
     """The documents to leave out: those named, or those the run was evaluated on."""
     from mein.data.readers import read_documents
     from mein.run.steps import is_there

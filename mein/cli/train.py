@@ -19,7 +19,7 @@ from mein.cli.options import (
     FromRun,
     LabelColumn,
     Labeled,
-    LanguageModel,
+    LanguageModelFolder,
     Out,
     Preset,
     Processes,
@@ -49,7 +49,7 @@ if TYPE_CHECKING:  # what takes a second to import is imported by the functions 
     Learn = Callable[[Config, Corpus, Path, bool, Console], list[Row]]
 
 Paths = tuple[str, str | None, str | None, str | None]  # labeled, unlabeled, dev, test
-Settings = tuple[str | None, Path | None, dict[str, Any]]  # preset, config file, overrides
+GivenSettings = tuple[str | None, Path | None, dict[str, Any]]  # preset, config file, overrides
 
 Seeds = Annotated[int, typer.Option(min=1, metavar="N", help="Number of training runs, for mean and spread.")]
 
@@ -107,7 +107,7 @@ def train(
     seed: Seed = None,
     seeds: Seeds = 1,
     resume: Resume = False,
-    lm: LanguageModel = None,
+    lm: LanguageModelFolder = None,
     soft_labels: SoftLabelFile = None,
     from_run: FromRun = None,
     engine: EngineName = "processes",
@@ -131,7 +131,7 @@ def train(
 def run_training(
     paths: Paths,
     out: Path,
-    settings: Settings,
+    settings: GivenSettings,
     seeds: int,
     resume: bool,
     engine: Engine = HERE,
@@ -144,7 +144,7 @@ def run_training(
 
 
 def _run_training(
-    paths: Paths, out: Path, settings: Settings, seeds: int, resume: bool, learn: "Learn"
+    paths: Paths, out: Path, settings: GivenSettings, seeds: int, resume: bool, learn: "Learn"
 ) -> None:
     from mein.config import load_config
     from mein.data.corpus import corpus_of_files
@@ -226,12 +226,11 @@ def train_and_show(
 
 def report(config: "Config", rows: "list[Row]", out: Path, console: "Console", *, on_test: bool) -> None:
     """Leave a model card and a page beside a finished run, and show the table."""
-    from mein.evaluation.comparison import render
+    from mein.evaluation.rendering import render, sentence_of
     from mein.report.card import write_card
     from mein.report.charts import counted
     from mein.report.page import write_report
     from mein.report.record import read_finished
-    from mein.run.evaluate import sentence
 
     if not (out / "README.md").exists():  # an edited card is kept
         write_card(out)
@@ -239,8 +238,10 @@ def report(config: "Config", rows: "list[Row]", out: Path, console: "Console", *
     dev = counted(rows[0].scores.documents, "dev document")
     console.print()
     console.print(render(rows, title=None if on_test else f"{dev} (no --test)"))
-    log(console, _weights_line(read_finished(out)))
-    log(console, sentence(rows, config), "bold")
+    finished = read_finished(out)
+    log(console, _weights_line(finished))
+    if finished.verdict is not None:
+        log(console, sentence_of(finished.verdict), "bold")
     hint = f', or try `mein explain {out} "..."`' if config.expert.traits.learns else ""
     log(console, f"See {out / 'report.html'}{hint}.")
 
@@ -289,11 +290,18 @@ def over_seeds(
         if name != MIXTURE and correct and MIXTURE in correct[0]:
             other, mixture = (np.stack([one[key] for one in correct]) for key in (name, MIXTURE))
             p_value = paired_bootstrap(other, mixture, seed=0).p_value
-        figures[name] = {"errors": errors, "mean": mean, "spread": spread, "p_value": p_value}
+        figures[name] = {
+            "title": rows[0].title,
+            "errors": errors,
+            "mean": mean,
+            "spread": spread,
+            "p_value": p_value,
+        }
     return figures
 
 
 def _seeds_table(figures: dict[str, dict[str, Any]], seeds: int) -> "Table":
+    from mein.evaluation.rendering import p_text
     from mein.evaluation.systems import MIXTURE
 
     table = plain_table(
@@ -309,7 +317,6 @@ def _seeds_table(figures: dict[str, dict[str, Any]], seeds: int) -> "Table":
         caption_justify="left",
     )
     for name, figure in figures.items():
-        p_value = "" if figure["p_value"] is None else f"{figure['p_value']:.4f}"
-        style = "bold" if name == MIXTURE else ""
-        table.add_row(name, f"{figure['mean']:.2f}", f"{figure['spread']:.2f}", p_value, style=style)
+        shown = f"{figure['mean']:.2f}", f"{figure['spread']:.2f}", p_text(figure["p_value"])
+        table.add_row(figure["title"], *shown, style="bold" if name == MIXTURE else "")
     return table

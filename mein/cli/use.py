@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mein.cli.console import log, open_console
-from mein.cli.options import AsJson, LabelColumn, Resume, Run, SoftLabelFile, TextColumn
+from mein.cli.options import AsJson, LabelColumn, Resume, RunPath, SoftLabelFile, TextColumn
 from mein.errors import RunError
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    run: Run,
+    run: RunPath,
     documents: Annotated[str, typer.Argument(metavar="FILE", help="Labeled documents.")],
     text_column: TextColumn = None,
     label_column: LabelColumn = None,
@@ -26,11 +26,12 @@ def evaluate(
     """Evaluate a run and its controls on labeled documents."""
     from mein.data.corpus import read_all
     from mein.data.readers import read_documents
-    from mein.evaluation.comparison import compare, render
+    from mein.evaluation.comparison import compare, verdict_of
+    from mein.evaluation.rendering import render, sentence_of
     from mein.evaluation.systems import PREVIOUS_RUN
     from mein.mixture.inference import choose_device
     from mein.model.loading import Classifiers, FinishedRun
-    from mein.run.evaluate import as_plain, log_probs_of_all, previous_run_log_probs, sentence
+    from mein.run.evaluate import credited, log_probs_of_all, previous_run_log_probs
     from mein.runtime.progress import QUIET, Terminal
 
     given = soft_labels_of(run, soft_labels)
@@ -44,18 +45,19 @@ def evaluate(
     reporter = QUIET if as_json else Terminal(console)
     classifiers = Classifiers(finished.folder, config, choose_device("auto"), given)
     systems |= log_probs_of_all(classifiers, "test", texts, reporter)
-    rows = compare(ids, systems, seed=config.seed)
+    has_lexicon = classifiers.mixture.lexicon is not None
+    rows = compare(ids, systems, seed=config.seed, has_lexicon=has_lexicon)
     if as_json:
-        print(json.dumps([as_plain(row) for row in rows], indent=1))
+        print(json.dumps([row.to_dict() for row in rows], indent=1))
         return
     console.print(render(rows, title=f"{len(ids):,} documents of {documents}"))
     if config.expert.is_self_training and PREVIOUS_RUN not in systems:
         log(console, f"{config.expert.from_run}: the previous run is no longer there.")
-    log(console, sentence(rows, config), "bold")
+    log(console, sentence_of(verdict_of(rows, credited(config))), "bold")
 
 
 def predict(
-    run: Run,
+    run: RunPath,
     documents: Annotated[
         str, typer.Argument(metavar="FILE", help="Documents: csv, tsv, jsonl, parquet, txt, ...")
     ],
@@ -94,7 +96,7 @@ def predict(
 
 
 def export(
-    run: Run,
+    run: RunPath,
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder to create.")],
 ) -> None:
     """Write a run's fine-tuned transformer as a Hugging Face model.

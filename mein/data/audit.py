@@ -21,7 +21,8 @@ from mein.data.columns import (
     find_text_column,
     has_column,
 )
-from mein.data.files import Source, find_files, source_name
+from mein.data.files import Source
+from mein.data.formats import find_files, source_name
 from mein.data.labels import Labels, in_number, listed, refuse_textless
 from mein.data.readers import Documents, column_names, read_documents, rows_without_label
 from mein.data.splits import fingerprint, text_key, word_string
@@ -55,7 +56,7 @@ def replaced_columns(source: Source, columns: ColumnsConfig) -> Iterator[str]:
         return
     files_of: dict[str, list[str]] = {}
     for file in find_files(source):
-        names = [] if file.format == "txt" else column_names(file)  # lines have no column to name
+        names = column_names(file) if file.format.has_columns else []
         if names and not has_column(names, wanted):
             taken = find_text_column(names, wanted, file.name, may_guess=True)
             files_of.setdefault(taken, []).append(file.name)

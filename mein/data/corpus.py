@@ -14,7 +14,7 @@ from mein.data.readers import Documents, read_documents
 from mein.data.soft_labels import text_keys
 from mein.data.splits import KnownTexts
 
-Source = Callable[[], Iterator[Documents]]  # a stream that can be read again from its start
+DocumentStream = Callable[[], Iterator[Documents]]  # a stream that can be read again from its start
 CHUNK_DOCUMENTS = 1_000
 
 
@@ -22,10 +22,10 @@ CHUNK_DOCUMENTS = 1_000
 class Corpus:
     """The parts of a corpus; the labeled one must be there."""
 
-    labeled: Source
-    unlabeled: Source | None = None
-    dev: Source | None = None
-    test: Source | None = None
+    labeled: DocumentStream
+    unlabeled: DocumentStream | None = None
+    dev: DocumentStream | None = None
+    test: DocumentStream | None = None
     names: dict[str, str] = field(default_factory=dict)
     """What to call each part in messages: its path, usually."""
     sample_weight: np.ndarray | None = None
@@ -85,7 +85,7 @@ def corpus_of_files(
 ) -> Corpus:
     """The corpus whose parts are files, folders or URLs."""
 
-    def source(path: str | None, is_labeled: bool) -> Source | None:
+    def source(path: str | None, is_labeled: bool) -> DocumentStream | None:
         if path is None:
             return None
         return lambda: read_documents(path, columns, labeled=is_labeled, may_guess=not is_labeled)
@@ -96,7 +96,7 @@ def corpus_of_files(
     return Corpus(names=names, **sources)  # type: ignore[arg-type]
 
 
-def source_of_lists(texts: Sequence[str], labels: Sequence[Label] | None = None) -> Source:
+def source_of_lists(texts: Sequence[str], labels: Sequence[Label] | None = None) -> DocumentStream:
     """A source over documents that are already in memory."""
 
     def read() -> Iterator[Documents]:
@@ -107,7 +107,7 @@ def source_of_lists(texts: Sequence[str], labels: Sequence[Label] | None = None)
     return read
 
 
-def read_all(source: Source) -> tuple[list[str], list[Label]]:
+def read_all(source: DocumentStream) -> tuple[list[str], list[Label]]:
     """All texts and labels of a labeled source, which is small."""
     texts: list[str] = []
     labels: list[Label] = []

@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 
 from mein.data.columns import ColumnsConfig
-from mein.data.corpus import Corpus, Source, source_of_lists
+from mein.data.corpus import Corpus, DocumentStream, source_of_lists
+from mein.data.formats import open_writer
 from mein.data.readers import read_documents
-from mein.data.writers import open_writer
 from mein.errors import InputError
 
-Unlabeled = str | os.PathLike[str] | Iterable[str]
+UnlabeledText = str | os.PathLike[str] | Iterable[str]
 UNLABELED = -1  # scikit-learn's sign for "no label", beside None
 SPOOL_DOCUMENTS = 1_000
 SURROGATES = re.compile("[\ud800-\udfff]")  # half a character: no file can hold one
@@ -51,7 +51,7 @@ def as_texts(values: Iterable[str], name: str = "X", first: int = 0) -> list[str
     return texts
 
 
-class Weights(NamedTuple):
+class GivenWeights(NamedTuple):
     """What texts weigh (n,), the largest of those with a label 1, and what classes weigh beside that."""
 
     of_texts: np.ndarray
@@ -60,7 +60,7 @@ class Weights(NamedTuple):
 
 def as_weights(
     sample_weight: Iterable[float] | None, class_weight: Mapping[Any, float] | None, labels: Sequence[Any]
-) -> Weights:
+) -> GivenWeights:
     """The weights that were given; a text whose class weighs nothing weighs nothing."""
     weights, of_classes = np.ones(len(labels)), None
     if sample_weight is not None:
@@ -75,7 +75,7 @@ def as_weights(
     if is_labeled.any() and not together[is_labeled].any():
         raise InputError("The weight of every text is 0: give some of them a weight above 0.")
     of_texts = np.where(_scaled(together, is_labeled) > 0, _scaled(weights, is_labeled), np.float32(0))
-    return Weights(of_texts, of_classes)
+    return GivenWeights(of_texts, of_classes)
 
 
 def _scaled(weights: np.ndarray, is_labeled: np.ndarray) -> np.ndarray:
@@ -122,8 +122,8 @@ def check_signs(labels: Sequence[Any]) -> None:
 def corpus_of_lists(
     texts: Sequence[str],
     labels: Sequence[Any],
-    weights: Weights,
-    unlabeled: Unlabeled | None,
+    weights: GivenWeights,
+    unlabeled: UnlabeledText | None,
     columns: ColumnsConfig,
     folder: Path,
 ) -> Corpus:
@@ -141,8 +141,8 @@ def corpus_of_lists(
 
 
 def unlabeled_source(
-    texts: list[str], unlabeled: Unlabeled | None, columns: ColumnsConfig, folder: Path
-) -> Source | None:
+    texts: list[str], unlabeled: UnlabeledText | None, columns: ColumnsConfig, folder: Path
+) -> DocumentStream | None:
     """The texts without a label in y, then those of `unlabeled`, as one stream that can be read again.
 
     A generator is written to a file in the folder, since it can be read once only.
@@ -159,7 +159,7 @@ def unlabeled_source(
     return lambda: chain.from_iterable(source() for source in sources)
 
 
-def _spooled(texts: Iterable[str], path: Path) -> Source:
+def _spooled(texts: Iterable[str], path: Path) -> DocumentStream:
     documents = 0
     with open_writer(path) as writer:
         for chunk in _chunks(texts):

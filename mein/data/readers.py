@@ -1,5 +1,6 @@
 """Documents from any source, as a stream of chunks: no reader holds a whole file."""
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,19 +9,10 @@ from typing import Any
 import pyarrow as pa
 
 from mein.data.columns import ColumnsConfig, find_label_column, find_text_column
-from mein.data.files import File, Source, find_files, open_lines
+from mein.data.files import Chunk, File, Source, open_lines
+from mein.data.formats import find_files
 from mein.data.labels import Label, is_missing, plain_label
-from mein.data.tables import (
-    CHUNK_BYTES,
-    CHUNK_ROWS,
-    SEPARATORS,
-    csv_batch,
-    csv_chunks,
-    json_batch,
-    json_chunks,
-    parquet_batches,
-    text_chunks,
-)
+from mein.data.tables import in_chunks
 from mein.errors import InputError
 
 __all__ = [
@@ -38,7 +30,7 @@ __all__ = [
 ]
 
 FRACTION = re.compile(r"[+-]?(\d+\.\d*|\.\d+)([eE][+-]?\d+)?|[+-]?inf", re.IGNORECASE)
-NAN = "nan"  # in a csv, which holds strings only; elsewhere a NaN has its own type, and "nan" is a word
+NAN = "nan"  # in a format without types; elsewhere a NaN has its own type, and "nan" is a word
 
 
 @dataclass(frozen=True)
@@ -70,12 +62,22 @@ def read_tables(source: Source) -> Iterator[pa.RecordBatch]:
     """Stream the rows of a source with every column; a folder has the columns file and text."""
     files = find_files(source)
     is_empty = True
-    for batch in _all_columns(files):
+    for batch in _batches(files):
         if batch.num_rows:
             is_empty = False
             yield batch
     if is_empty:
         raise _empty(files)
+
+
+def _batches(files: list[File]) -> Iterator[pa.RecordBatch]:
+    if files[0].is_document:
+        for documents in _complete_files(files):
+            names = [file.name for file, _ in documents]
+            yield pa.RecordBatch.from_pydict({"file": names, "text": [text for _, text in documents]})
+        return
+    for file in files:
+        yield from map(_as_batch, file.format.chunks(file, None))
 
 
 def column_names(file: File) -> list[str]:
@@ -86,7 +88,7 @@ def column_names(file: File) -> list[str]:
         known[:] = names
         return []
 
-    next(_chosen_columns(file, choose), None)
+    next(file.format.chunks(file, choose), None)
     return known
 
 
@@ -98,8 +100,8 @@ def rows_without_label(source: Source, columns: ColumnsConfig) -> int:
 
 def _label_values(file: File, columns: ColumnsConfig) -> Iterator[Any]:
     """The labels of a table as they are meant, be they missing."""
-    for values in _chosen_columns(file, lambda names: [find_label_column(names, columns.label, file.name)]):
-        yield from (_as_meant(value, file) for column in values.values() for value in column)
+    for chunk in file.format.chunks(file, lambda names: [find_label_column(names, columns.label, file.name)]):
+        yield from (_as_meant(value, file) for column in _as_lists(chunk).values() for value in column)
 
 
 def _read_files(
@@ -115,9 +117,9 @@ def _read_files(
             f"{files[0].name} lies in a folder without sub-folders; put the documents of each "
             "class into a sub-folder with its name."
         )
-    for names, texts in _whole_files(chosen):
-        labels = [plain_label(_as_meant(file.label, file), file.name) for file in names] if labeled else None
-        yield Documents(texts, labels)
+    for documents in _complete_files(chosen):
+        labels = [plain_label(_as_meant(file.label, file), file.name) for file, _ in documents if labeled]
+        yield Documents([text for _, text in documents], labels if labeled else None)
 
 
 def _read_table(file: File, columns: ColumnsConfig, labeled: bool, may_guess: bool) -> Iterator[Documents]:
@@ -131,70 +133,49 @@ def _read_table(file: File, columns: ColumnsConfig, labeled: bool, may_guess: bo
         return list(dict.fromkeys(found))
 
     done = 0
-    for values in _chosen_columns(file, choose):
+    for values in map(_as_lists, file.format.chunks(file, choose)):
         texts = _texts(values[found[0]], file, done)
         if texts:
             yield Documents(texts, _labels(values[found[1]], file, done) if labeled else None)
         done += len(texts)
 
 
-def _chosen_columns(file: File, choose: Any) -> Iterator[dict[str, list[Any]]]:
-    """Chunks of the chosen columns as plain lists, by name."""
-    if file.format == "txt":
-        names = choose(["text"])
-        yield from (dict.fromkeys(names, texts) for texts in text_chunks(file))
-    elif file.format == "jsonl":
-        names = []
-        for rows in json_chunks(file):
-            names = names or choose(_keys(rows))
-            yield {name: [row.get(name) for row in rows] for name in names}
-    elif file.format in SEPARATORS:
-        places: dict[str, int] = {}
-        for header, lines in csv_chunks(file):
-            places = places or {name: header.index(name) for name in choose(header)}
-            yield {name: [line[place] for line in lines] for name, place in places.items()}
-    else:
-        for batch in parquet_batches(file, choose):
-            yield batch.to_pydict()
+def _as_lists(chunk: Chunk) -> dict[str, list[Any]]:
+    lists: dict[str, list[Any]] = chunk if isinstance(chunk, dict) else chunk.to_pydict()
+    return lists
 
 
-def _all_columns(files: list[File]) -> Iterator[pa.RecordBatch]:
-    if files[0].is_document:
-        for members, texts in _whole_files(files):
-            names = [file.name for file in members]
-            yield pa.RecordBatch.from_pydict({"file": names, "text": texts})
-        return
-    for file in files:
-        if file.format == "txt":
-            for texts in text_chunks(file):
-                yield pa.RecordBatch.from_pydict({"text": texts})
-        elif file.format == "jsonl":
-            yield from (json_batch(rows, _keys(rows)) for rows in json_chunks(file))
-        elif file.format in SEPARATORS:
-            yield from (csv_batch(names, rows) for names, rows in csv_chunks(file))
-        else:
-            yield from parquet_batches(file, None)
+def _as_batch(chunk: Chunk) -> pa.RecordBatch:
+    """A chunk as a record batch; a column of several types becomes strings."""
+    if not isinstance(chunk, dict):
+        return chunk
+    columns = []
+    for values in chunk.values():
+        try:
+            columns.append(pa.array(values))
+        except (pa.ArrowException, OverflowError):
+            columns.append(pa.array([_as_string(value) for value in values], pa.string()))
+    return pa.RecordBatch.from_arrays(columns, names=list(chunk))
 
 
-def _keys(rows: list[dict[str, Any]]) -> list[str]:
-    return list(dict.fromkeys(key for row in rows for key in row))
+def _as_string(value: Any) -> str | None:
+    if isinstance(value, str):
+        return value
+    if value is None or value != value:  # Python writes NaN into JSON where something is missing
+        return None
+    return json.dumps(value, ensure_ascii=False)
 
 
-def _whole_files(files: list[File]) -> Iterator[tuple[list[File], list[str]]]:
+def _complete_files(files: list[File]) -> Iterator[list[tuple[File, str]]]:
     """Files that are a document each, with their texts."""
-    members: list[File] = []
-    texts: list[str] = []
-    size = 0
-    for file in files:
-        with open_lines(file) as stream:
-            texts.append(stream.read().decode("utf-8"))
-        members.append(file)
-        size += len(texts[-1])
-        if size >= CHUNK_BYTES or len(texts) >= CHUNK_ROWS:
-            yield members, texts
-            members, texts, size = [], [], 0
-    if texts:
-        yield members, texts
+
+    def read() -> Iterator[tuple[tuple[File, str], int]]:
+        for file in files:
+            with open_lines(file) as stream:
+                text = stream.read().decode("utf-8")
+            yield (file, text), len(text)
+
+    return in_chunks(read())
 
 
 def _texts(values: list[Any], file: File, done: int) -> list[str]:
@@ -232,7 +213,7 @@ def _as_meant(value: Any, file: File) -> Any:
     """A label, with a string that means nothing or a fraction told apart from words; 2.0 is written for 2."""
     if not isinstance(value, str):
         return value
-    if file.format in SEPARATORS and value.casefold() == NAN:
+    if not file.format.has_types and value.casefold() == NAN:
         return None
     if not FRACTION.fullmatch(value):
         return value

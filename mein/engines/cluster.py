@@ -208,12 +208,12 @@ def _closed_mouth() -> Iterator[None]:
 
 
 Held = TypeVar("Held")
-Job = TypeVar("Job")
+T = TypeVar("T")
 Result = TypeVar("Result")
 
 
 def work_on_ray(
-    work: Callable[[Held, Job], Result], held: Held, jobs: Iterable[Job], workers: int | None, on: str = "CPU"
+    work: Callable[[Held, T], Result], held: Held, jobs: Iterable[T], workers: int | None, on: str = "CPU"
 ) -> Iterator[Result]:
     """What work(held, job) returns for each job, as it comes; each is a task on one CPU or GPU.
 

@@ -15,10 +15,10 @@ from mein.data.labels import Label
 from mein.engines.cluster import refuse_unshared, work_on_ray
 from mein.mixture.inference import choose_device
 from mein.run.teacher import KERNELS, Teacher, write_label_file
-from mein.store.manifest import Shard, label_file
+from mein.store.files import Shard, label_file
 from mein.store.place import Place, place_of
 from mein.store.store import Store
-from mein.store.worker import Job, write_shard
+from mein.store.worker import ShardJob, write_shard
 from mein.store.writing import kept
 from mein.text.indexer import Indexer
 
@@ -26,7 +26,7 @@ HeldIndexer = tuple[Any, str]  # a reference to the indexer, and where the store
 
 
 def encode_on_ray(
-    workers: int | None, indexer: Indexer, place: Place, jobs: Iterator[Job]
+    workers: int | None, indexer: Indexer, place: Place, jobs: Iterator[ShardJob]
 ) -> Iterator[Shard]:
     """Encode and write every job that is not there already, whole; yields each shard when it is."""
     import ray
@@ -36,7 +36,7 @@ def encode_on_ray(
     return work_on_ray(encode_shard, held, jobs, workers)
 
 
-def encode_shard(held: HeldIndexer, job: Job) -> Shard:
+def encode_shard(held: HeldIndexer, job: ShardJob) -> Shard:
     """Write the shard of a job, or find it written."""
     indexer, place, there = _fetched_encoder(held)
     shard = kept(place, job) if job.file in there else None

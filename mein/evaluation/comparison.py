@@ -1,24 +1,27 @@
-"""The final comparison: every system beside the mixture, and one sentence that says who won."""
+"""The final comparison as data: a row for each system, and the verdict on what the mixture gained."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from rich import box
-from rich.table import Table
-from rich.text import Text
 
 from mein.evaluation.metrics import Scores, evaluate
 from mein.evaluation.significance import BootstrapResult, mcnemar, paired_bootstrap, wilson_interval
-from mein.evaluation.systems import CLOSED_GATES, EXPERT, MIXTURE, PREVIOUS_RUN
+from mein.evaluation.systems import CLOSED_GATES, EXPERT, MIXTURE, PREVIOUS_RUN, SYSTEMS
 
 SIGNIFICANT = 0.05
-RIVALS = {EXPERT: "", CLOSED_GATES: ": the same fine-tuning without the imitators"}
-"""What the mixture must beat before the unlabeled text gets the credit, and what it is."""
 
-UNLABELED_TEXT = "unlabeled text"
-IMITATORS = "imitators"
+Outcome = Literal["helped", "hurt", "unclear", "untested"]
+Credited = Literal["unlabeled text", "imitators", "self-training"]
+
+MUST_BEAT: dict[Credited, tuple[str, ...]] = {
+    "unlabeled text": (EXPERT, CLOSED_GATES),
+    "imitators": (EXPERT, CLOSED_GATES),
+    "self-training": (PREVIOUS_RUN,),
+}
+"""What the mixture must beat before something gets the credit."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,7 @@ class Row:
     """One system: its scores and how it compares with the reference, usually the mixture."""
 
     name: str
+    title: str
     scores: Scores
     interval: tuple[float, float]
     """The 95 % interval of Wilson around the error, in %."""
@@ -34,6 +38,80 @@ class Row:
     difference: BootstrapResult | None
     """This error minus the reference's in points, resampled; above 0: the reference is better."""
 
+    @property
+    def is_measurable(self) -> bool:
+        """Whether its difference from the reference is more than chance."""
+        return self.p_value is not None and self.p_value < SIGNIFICANT
+
+    def to_dict(self) -> dict[str, Any]:
+        """The row as plain data, for JSON."""
+        return {
+            "system": self.name,
+            "title": self.title,
+            **self.scores.to_dict(),
+            "interval": self.interval,
+            "p_value": self.p_value,
+            "difference": None if self.difference is None else asdict(self.difference),
+        }
+
+    @classmethod
+    def from_dict(cls, line: dict[str, Any]) -> "Row":
+        """What `to_dict` gave."""
+        difference = None if line["difference"] is None else BootstrapResult(**line["difference"])
+        low, high = line["interval"]
+        scores = Scores.from_dict(line)
+        return cls(line["system"], line["title"], scores, (low, high), line["p_value"], difference)
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """One system that the mixture is compared with."""
+
+    system: str
+    title: str
+    error: float
+    """In %."""
+    gain: float
+    """Its error minus the mixture's, in points; above 0: the mixture is better."""
+    low: float
+    high: float
+    """[low, high] is the 95 % interval of the gain, by a paired bootstrap."""
+    p_value: float
+    """Exact McNemar."""
+
+    @property
+    def is_measurable(self) -> bool:
+        """Whether the gain, of either sign, is more than chance."""
+        return self.p_value < SIGNIFICANT
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether something helped: who is credited, against what, by how much, with which p."""
+
+    outcome: Outcome
+    credited: Credited
+    evaluated: str
+    """The system that the verdict is about: the mixture, or the last one of the table."""
+    title: str
+    error: float
+    """In %."""
+    documents: int
+    against: tuple[Contrast, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The verdict as plain data, for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, line: dict[str, Any]) -> "Verdict":
+        """What `to_dict` gave."""
+        fields = {name: line[name] for name in cls.__dataclass_fields__}
+        fields["against"] = tuple(Contrast(**contrast) for contrast in line["against"])
+        if line["outcome"] not in get_args(Outcome) or line["credited"] not in MUST_BEAT:
+            raise ValueError(f"unknown verdict: {line['outcome']!r} of {line['credited']!r}")
+        return cls(**fields)
+
 
 def compare(
     labels: NDArray[np.integer],
@@ -41,6 +119,7 @@ def compare(
     *,
     seed: int,
     reference: str = MIXTURE,
+    has_lexicon: bool = False,
 ) -> list[Row]:
     """A row for each system, in the order given, from its log-probabilities (n, Y).
 
@@ -54,123 +133,45 @@ def compare(
             p_value = mcnemar(correct[name], correct[reference])
             difference = paired_bootstrap(correct[name], correct[reference], seed)
         interval = wilson_interval(scores.error, scores.documents)
-        rows.append(Row(name, scores, interval, p_value, difference))
+        rows.append(Row(name, SYSTEMS[name].title_in(has_lexicon), scores, interval, p_value, difference))
     return rows
 
 
-def headline(rows: Sequence[Row], *, credited: str = UNLABELED_TEXT, is_self_training: bool = False) -> str:
-    """One sentence: did the unlabeled text help, not help measurably, or hurt?
+def verdict_of(rows: Sequence[Row], credited: Credited = "unlabeled text") -> Verdict:
+    """Whether what is credited helped, did not help measurably, or hurt.
 
     The mixture must beat the expert, or nothing was gained, and closed gates, or the gain came from
     fine-tuning. It helped where it beats both with p < 0.05 (as both must hold, two tests at 5 %
-    do not add up), it hurt where either beats it with p < 0.05. Without closed gates nothing tells.
-    Where the expert itself has read that text, this tells of the imitators alone: credit them.
-    A student, whose expert has heard of that text too, is compared with its teacher instead.
+    do not add up), it hurt where either beats it with p < 0.05. Without closed gates it is untested.
+    Where the expert itself was trained on the unlabeled text, credit the imitators: only their effect
+    is visible. A self-training round, whose expert has also seen that text, is compared with the
+    previous run instead; the comparison does not show why they differ.
     """
     by_name = {row.name: row for row in rows}
-    if is_self_training:
-        return _beside_previous_run(rows, by_name.get(PREVIOUS_RUN))
-    controls = [by_name[name] for name in RIVALS if name in by_name]
-    if MIXTURE not in by_name or not controls:
-        return _without_comparison(rows)
-    versus = [_versus(row, by_name[MIXTURE]) for row in controls]
-    if CLOSED_GATES not in by_name:
-        return f"Nothing tells what the {credited} did, without closed gates: {versus[0]}."
-    is_better = [_is_measurable(row) and _gain(row) > 0 for row in controls]
-    if all(is_better):
-        verdict = "helped"
-    elif any(_is_measurable(row) and _gain(row) < 0 for row in controls):
-        verdict = "hurt"
-    else:
-        verdict = "did not help measurably"
-    chance = [row.name for row in controls if not _is_measurable(row)]
-    note = f"; the difference from {' and '.join(chance)} may be chance" if chance else ""
-    return f"The {credited} {verdict}: {' and '.join(versus)}{note}."
-
-
-def render(rows: Sequence[Row], reference: str = MIXTURE, title: str | None = None) -> Table:
-    """The rows as a table that fits 80 columns: the reference in bold, the best error in green."""
-    documents = rows[0].scores.documents
-    table = Table(
-        title=f"{documents:,} test documents" if title is None else title,
-        title_justify="left",
-        title_style="bold",
-        caption="95 % interval: Wilson; calibration: ECE, 15 bins; p: exact McNemar",
-        caption_justify="left",
-        box=box.SIMPLE_HEAD,
-        show_edge=False,
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
+    last = by_name.get(MIXTURE, rows[-1])
+    compared = [by_name[name] for name in MUST_BEAT[credited] if name in by_name]
+    against = tuple(contrast for row in compared if (contrast := _contrast(row)) is not None)
+    return Verdict(
+        outcome=_outcome(against) if len(against) == len(MUST_BEAT[credited]) else "untested",
+        credited=credited,
+        evaluated=last.name,
+        title=last.title,
+        error=last.scores.error,
+        documents=last.scores.documents,
+        against=against,
     )
-    table.add_column("")
-    for header in ("error\n%", "95 %\ninterval", "macro\nF1", "log\nloss", "calib.\nerror"):
-        table.add_column(header, justify="right", no_wrap=True)
-    table.add_column(f"p vs\n{reference}", justify="right", no_wrap=True)
-    best = min(row.scores.error for row in rows)
-    for row in rows:
-        style = "bold" if row.name == reference else ""
-        table.add_row(*_cells(row, is_best=row.scores.error == best), style=style)
-    return table
 
 
-def _cells(row: Row, *, is_best: bool) -> list[Text]:
-    scores = row.scores
-    low, high = (percent(bound, scores.documents) for bound in row.interval)
-    p_value = "" if row.p_value is None else _p_value(row.p_value)
-    return [
-        Text(row.name),
-        Text(percent(scores.error, scores.documents), style="green" if is_best else ""),
-        Text(f"{low}–{high}", style="dim"),
-        Text(f"{scores.macro_f1:.3f}"),
-        Text(f"{scores.log_loss:.3f}"),
-        Text(f"{scores.calibration_error:.3f}"),
-        Text(p_value, style="" if _is_measurable(row) else "dim"),
-    ]
+def _contrast(row: Row) -> Contrast | None:
+    if row.difference is None or row.p_value is None:
+        return None
+    gain = row.difference
+    return Contrast(row.name, row.title, row.scores.error, gain.difference, gain.low, gain.high, row.p_value)
 
 
-def _is_measurable(row: Row) -> bool:
-    return row.p_value is not None and row.p_value < SIGNIFICANT
-
-
-def _gain(row: Row) -> float:
-    """By how many points the reference errs less than this row."""
-    return 0.0 if row.difference is None else row.difference.difference
-
-
-def _versus(row: Row, reference: Row) -> str:
-    """Such as: 14.2 % -> 9.8 % error (p = 0.0003, expert vs mixture)."""
-    before, after = (percent(r.scores.error, r.scores.documents) for r in (row, reference))
-    assert row.p_value is not None, row.name
-    p_value = _p_value(row.p_value)
-    p_value = p_value.replace("<", "p < ") if "<" in p_value else f"p = {p_value}"
-    who = f"{row.name} vs {reference.name}{RIVALS.get(row.name, '')}"
-    return f"{before} % -> {after} % error ({p_value}, {who})"
-
-
-def _beside_previous_run(rows: Sequence[Row], teacher: Row | None) -> str:
-    """Whether a student errs less than its teacher, the run before; why, a table cannot tell."""
-    if teacher is None or teacher.p_value is None:
-        error = percent(rows[-1].scores.error, rows[-1].scores.documents)
-        return f"Nothing compares this student with its teacher here: {rows[-1].name}, {error} % error."
-    verdict = "cannot be told from"
-    if _is_measurable(teacher):
-        verdict = "errs less than" if _gain(teacher) > 0 else "errs more than"
-    return f"The student {verdict} its teacher: {_versus(teacher, rows[-1])}."
-
-
-def _without_comparison(rows: Sequence[Row]) -> str:
-    row = rows[-1]
-    error = percent(row.scores.error, row.scores.documents)
-    return f"Nothing tells whether unlabeled text helps here: {row.name} alone, {error} % error."
-
-
-def percent(value: float, documents: int) -> str:
-    """One decimal, or two where there are enough documents for the second to mean something."""
-    return f"{value:.1f}" if documents < 5_000 else f"{value:.2f}"
-
-
-def _p_value(value: float) -> str:
-    """Such as 0.41, 0.0320, 0.0003, <0.0001."""
-    if value < 0.0001:
-        return "<0.0001"
-    return f"{value:.4f}" if value < 0.1 else f"{value:.2f}"
+def _outcome(against: Sequence[Contrast]) -> Outcome:
+    if all(one.is_measurable and one.gain > 0 for one in against):
+        return "helped"
+    if any(one.is_measurable and one.gain < 0 for one in against):
+        return "hurt"
+    return "unclear"

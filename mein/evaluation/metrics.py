@@ -1,12 +1,12 @@
-"""Error, F1, log-loss, calibration, temperature.
+"""Metrics and calibration: error, F1, log loss, reliability, temperature.
 
-Whether a confidence can be believed: temperature, reliability, risk against coverage.
-
-Scores of a classifier on labeled documents: error, macro F1, log-loss, calibration error.
+`METRICS` is the registry: a metric that is added there is measured, recorded, and shown in every table.
 """
 
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,14 +54,13 @@ def fit_temperature(
     """The temperature T under which the labels of a dev set are most probable.
 
     Minimizes  mean_n -log softmax(z_n / T)[y_n]  +  (log T - log usual)^2 / 2n  over T in [0.05, 1000].
-    The second term is a normal prior on log T, whose weight does not grow with n: on a dev set of any
-    size it is lost in the noise. But where every dev document is right, the likelihood alone would push
-    T to the lower bound and make the classifier certain of everything; there the prior holds T near the
-    usual one.
+    The second term is a normal prior on log T, whose weight does not grow with n. It matters where every
+    dev document is classified correctly: there the likelihood alone would push T to the lower bound and
+    make the classifier certain of everything, and the prior keeps T near the usual one.
 
-    The labels are never less probable than at the usual T, which costs no prior and stays a candidate.
-    Without documents it is the answer. Sizes: logits (n, Y), labels (n,); weights (n,), where some
-    documents count for more than others: their sum is n then.
+    The labels are never less probable than at the usual T, which has no prior cost and stays a candidate;
+    without documents it is the result. Sizes: logits (n, Y), labels (n,), weights (n,); n is the sum of
+    the weights.
     """
     counts = np.ones(len(labels)) if weights is None else np.asarray(weights, np.float64)
     n, start, rows = counts.sum(), math.log(usual), np.arange(len(labels))
@@ -72,7 +71,7 @@ def fit_temperature(
         log_probs = apply_temperature(logits, math.exp(log_T))[rows, labels]
         return float(-(counts @ log_probs) / n + (log_T - start) ** 2 / (2 * n))
 
-    grid = np.linspace(math.log(MIN_TEMPERATURE), math.log(MAX_TEMPERATURE), GRID)  # there may be two valleys
+    grid = np.linspace(math.log(MIN_TEMPERATURE), math.log(MAX_TEMPERATURE), GRID)  # there may be two minima
     best = int(np.argmin([cost(log_T) for log_T in grid]))
     bounds = (grid[max(best - 1, 0)], grid[min(best + 1, GRID - 1)])
     found = minimize_scalar(cost, bounds=bounds, method="bounded", options={"xatol": 1e-6})
@@ -116,44 +115,6 @@ def _confidence(log_probs: NDArray[np.float64]) -> NDArray[np.float64]:
 SMALLEST_LOG_PROB = float(np.log(np.finfo(np.float64).tiny))  # about -708
 
 
-@dataclass(frozen=True)
-class Scores:
-    """What was measured on one set of documents."""
-
-    error: float
-    """Share of documents given a wrong class, in %."""
-    macro_f1: float
-    """Mean F1 over the classes, from 0 to 1."""
-    log_loss: float
-    """Mean negative log-probability of the right class, in nats."""
-    calibration_error: float
-    """Mean distance between confidence and accuracy, from 0 to 1."""
-    documents: int
-    """How many documents were scored."""
-
-    def to_dict(self) -> dict[str, float | int]:
-        """The fields by name, ready for JSON."""
-        return asdict(self)
-
-
-def evaluate(log_probs: NDArray[np.float64], labels: NDArray[np.integer]) -> Scores:
-    """Every score of log-probabilities (n, Y) against label ids (n,)."""
-    if len(labels) == 0:
-        raise InputError(
-            "There is nothing to score: the set holds 0 documents; give at least one with a label."
-        )
-    assert log_probs.shape[0] == len(labels), (log_probs.shape, labels.shape)
-    assert not np.isnan(log_probs).any(), "log-probabilities hold NaN"
-    predicted = log_probs.argmax(axis=1)
-    return Scores(
-        error=error_rate(predicted, labels),
-        macro_f1=macro_f1(predicted, labels),
-        log_loss=log_loss(log_probs, labels),
-        calibration_error=calibration_error(log_probs, labels),
-        documents=len(labels),
-    )
-
-
 def error_rate(predicted: NDArray[np.integer], labels: NDArray[np.integer]) -> float:
     """Share of documents given a wrong class, in %."""
     return float(100 * np.mean(predicted != labels))
@@ -188,3 +149,95 @@ def calibration_error(log_probs: NDArray[np.float64], labels: NDArray[np.integer
     """
     bins = reliability(log_probs, labels)
     return float(bins.count @ np.abs(bins.accuracy - bins.confidence) / len(labels))
+
+
+def percent(value: float, documents: int) -> str:
+    """One decimal, or two where there are enough documents for the second to mean something."""
+    return f"{value:.1f}" if documents < 5_000 else f"{value:.2f}"
+
+
+def _three_decimals(value: float, documents: int) -> str:
+    return f"{value:.3f}"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One score of a classifier, and how tables show it."""
+
+    name: str
+    """In metrics.jsonl."""
+    title: str
+    """In tables."""
+    measure: Callable[[NDArray[np.float64], NDArray[np.integer]], float]
+    """From log-probabilities (n, Y) and label ids (n,)."""
+    text: Callable[[float, int], str] = _three_decimals
+    """From the value and the number of documents."""
+    short_title: str | None = None
+    """In the terminal's table, where it is broken at its spaces."""
+    note: str | None = None
+    """Below a table, where the title needs one."""
+    hub_type: str | None = None
+    """What the Hugging Face hub calls it, if not by its name."""
+
+
+ERROR = "error"
+METRICS = {
+    metric.name: metric
+    for metric in (
+        Metric(ERROR, "error, %", lambda p, y: error_rate(p.argmax(axis=1), y), percent, "error %"),
+        Metric("macro_f1", "macro F1", lambda p, y: macro_f1(p.argmax(axis=1), y), hub_type="f1"),
+        Metric("log_loss", "log loss", log_loss),
+        Metric(
+            "calibration_error",
+            "calibration error",
+            calibration_error,
+            short_title="calib. error",
+            note="calibration error: ECE, 15 bins",
+            hub_type="expected_calibration_error",
+        ),
+    )
+}
+"""Every metric by name, in the order of the tables."""
+
+
+def metrics_beside_error() -> list[Metric]:
+    """All metrics but the error, which tables show with its interval."""
+    return [metric for name, metric in METRICS.items() if name != ERROR]
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The value of every metric on one set of documents."""
+
+    values: dict[str, float]
+    documents: int
+
+    def __getitem__(self, metric: str) -> float:
+        return self.values[metric]
+
+    @property
+    def error(self) -> float:
+        """Share of documents given a wrong class, in %."""
+        return self.values[ERROR]
+
+    def text(self, metric: Metric) -> str:
+        """The value of a metric as tables show it."""
+        return metric.text(self.values[metric.name], self.documents)
+
+    def to_dict(self) -> dict[str, float | int]:
+        """The values by name, ready for JSON."""
+        return {**self.values, "documents": self.documents}
+
+    @classmethod
+    def from_dict(cls, line: dict[str, Any]) -> "Scores":
+        """What `to_dict` gave."""
+        return cls({name: line[name] for name in METRICS}, line["documents"])
+
+
+def evaluate(log_probs: NDArray[np.float64], labels: NDArray[np.integer]) -> Scores:
+    """Every score of log-probabilities (n, Y) against label ids (n,)."""
+    if len(labels) == 0:
+        raise InputError("The set to evaluate on holds 0 documents: give at least one with a label.")
+    assert log_probs.shape[0] == len(labels), (log_probs.shape, labels.shape)
+    assert not np.isnan(log_probs).any(), "log-probabilities hold NaN"
+    return Scores({name: of.measure(log_probs, labels) for name, of in METRICS.items()}, len(labels))

@@ -11,7 +11,7 @@ class System:
     """One row of the comparison: the mixture, or what it is compared with."""
 
     name: str
-    """In files: its artifact, its column in predictions.parquet, its lines in metrics.jsonl."""
+    """In files: its artefact, its column in predictions.parquet, its lines in metrics.jsonl."""
     title: str
     """In tables and sentences."""
     meaning: str
@@ -26,10 +26,17 @@ class System:
     """Whether stage 3 tunes it, from the expert of stage 1."""
     title_without_lexicon: str | None = None
     """Its title in a run without a lexicon, if another."""
+    note: str | None = None
+    """In the sentence of the verdict, what it stands for."""
 
     def title_in(self, has_lexicon: bool) -> str:
         """Its title in a run with or without a lexicon."""
         return self.title if has_lexicon else self.title_without_lexicon or self.title
+
+    @property
+    def is_prominent(self) -> bool:
+        """Whether it has a color of its own, and so a curve in the charts that show a few systems."""
+        return self.color != GRAY
 
 
 TFIDF = "tf-idf"
@@ -58,6 +65,7 @@ SYSTEMS = {
             uses_lexicon=True,
             is_fine_tuned=True,
             title_without_lexicon="expert, fine-tuned",
+            note="the same fine-tuning without the imitators",
         ),
         System(
             RANDOM_IMITATORS,
@@ -86,5 +94,7 @@ SYSTEMS = {
 }
 """Every system by name, in the order of the tables."""
 
-CONTROLS = tuple(name for name, system in SYSTEMS.items() if system.is_fine_tuned and name != MIXTURE)
-"""The systems that stage 3 tunes beside the mixture."""
+
+def control_names() -> tuple[str, ...]:
+    """The systems that stage 3 tunes beside the mixture."""
+    return tuple(name for name, system in SYSTEMS.items() if system.is_fine_tuned and name != MIXTURE)

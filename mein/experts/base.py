@@ -9,7 +9,7 @@ from typing import Any
 from torch import Generator, Tensor, nn
 
 from mein.experts.config import ExpertConfig
-from mein.experts.gpu_lstm import Shape
+from mein.experts.gpu_lstm import LstmShape
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Expert(nn.Module):
         """Take over what its kind starts from: vectors of words (V, D), or a `LanguageModel`."""
         raise NotImplementedError
 
-    def capturing(self, shapes: Iterable[Shape]) -> AbstractContextManager[None]:
+    def capturing(self, shapes: Iterable[LstmShape]) -> AbstractContextManager[None]:
         """On a GPU, be ready for batches of these shapes."""
         return nullcontext()
 

@@ -14,11 +14,11 @@ from torch.nn import functional
 
 LARGEST = 16.0  # of the gradient that goes in: far below the 65,504 of float16, as sums of it come out
 
-Run = Callable[..., tuple[Tensor, Tensor, Tensor]]
+RecurrentRun = Callable[..., tuple[Tensor, Tensor, Tensor]]
 """From embeddings (B, T, D), and h and c (1, B, H) if they are not zero, to outputs (B, T, H), h and c."""
 Pick = Callable[[Tensor], Tensor]
 """From outputs (B, T, H) to those that are wanted."""
-Fit = Callable[[Tensor, bool], Run | None]
+Fit = Callable[[Tensor, bool], RecurrentRun | None]
 """A captured run for embeddings (B, T, D), with or without gradients of weights, if there is one."""
 
 
@@ -94,7 +94,7 @@ class InRange(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        run: Run,
+        run: RecurrentRun,
         pick: Pick | None,
         twin: nn.Module,
         embedded: Tensor,
@@ -130,7 +130,7 @@ def power_of_two(number: Tensor) -> Tensor:
 
 
 STEP = 32  # words: a batch is padded up to a multiple of it, and never more
-Shape = tuple[int, int, bool]
+LstmShape = tuple[int, int, bool]
 """Documents, words, and whether the weights get a gradient."""
 
 
@@ -146,9 +146,9 @@ class Captures:
     backward pass. Any other call meanwhile gets no run, and uses the LSTM itself.
     """
 
-    def __init__(self, lstm: nn.LSTM, shapes: Iterable[Shape], has_state: bool) -> None:
+    def __init__(self, lstm: nn.LSTM, shapes: Iterable[LstmShape], has_state: bool) -> None:
         self.has_state = has_state
-        self.runs: dict[Shape, Run] = {}
+        self.runs: dict[LstmShape, RecurrentRun] = {}
         self.under_way: Callable[[], object] = lambda: None
         pool = torch.cuda.graph_pool_handle()
         wanted = sorted(shapes, reverse=True)  # the largest first: memory for all
@@ -163,7 +163,7 @@ class Captures:
             forward = Forward(lstm, twins[learns])
             self.runs[documents, words, learns] = _captured(forward, lstm, documents, words, has_state, pool)
 
-    def fit(self, embedded: Tensor, learns: bool) -> Run | None:
+    def fit(self, embedded: Tensor, learns: bool) -> RecurrentRun | None:
         """The shortest run that is long enough for embeddings (B, T, D), if any and if no other is in use."""
         B, T = embedded.shape[:2]
         widths = [words for documents, words, learn in self.runs if (documents, learn) == (B, learns)]
@@ -184,7 +184,7 @@ def let_go() -> None:
 class Reading:
     """A captured run over a batch that may be shorter; it is under way for as long as it is referenced."""
 
-    def __init__(self, run: Run, words: int) -> None:
+    def __init__(self, run: RecurrentRun, words: int) -> None:
         self.run, self.words = run, words
 
     def __call__(self, embedded: Tensor, *state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -195,10 +195,12 @@ class Reading:
         return outputs[:, :T], h, c
 
 
-def _captured(forward: Forward, lstm: nn.LSTM, documents: int, words: int, has_state: bool, pool: Any) -> Run:
+def _captured(
+    forward: Forward, lstm: nn.LSTM, documents: int, words: int, has_state: bool, pool: Any
+) -> RecurrentRun:
     device = next(lstm.parameters()).device
     embedded = torch.zeros(documents, words, lstm.input_size, device=device, requires_grad=True)
     h = torch.zeros(1, documents, lstm.hidden_size, device=device)
     state = (h, h.clone()) if has_state else ()
     warnings.filterwarnings("ignore", "The AccumulateGrad node's stream")  # torch captures on its own one
-    return cast(Run, torch.cuda.make_graphed_callables(forward, (embedded, *state), pool=pool))
+    return cast(RecurrentRun, torch.cuda.make_graphed_callables(forward, (embedded, *state), pool=pool))

@@ -16,7 +16,7 @@ FULL_SOFTMAX = 10_000  # with fewer words an adaptive softmax gains nothing
 EMBEDDING_DEVIATION = 0.02  # at the start: from 1 Adam hardly moves a rare word, which stays noise
 
 
-class Reader(nn.Module):
+class DirectedLstms(nn.Module):
     """Stacked LSTMs, reading in one direction. L: layers, H: state size.
 
     Where `is_projected`, each layer's states are projected to the embeddings' size D, so that the
@@ -98,13 +98,13 @@ class LanguageModel(nn.Module):
                 self.embedding.weight.mul_(EMBEDDING_DEVIATION)
         shape = (2, 2, True) if is_bidirectional else (1, 1, False)
         directions, layers, is_projected = shape
-        self.readers = nn.ModuleList(Reader(D, H, layers, is_projected) for _ in range(directions))
+        self.readers = nn.ModuleList(DirectedLstms(D, H, layers, is_projected) for _ in range(directions))
         self.softmax = softmax_over(D if is_projected else H, vocabulary_size)
 
-    def reader(self, direction: int) -> Reader:
+    def reader(self, direction: int) -> DirectedLstms:
         """The one that reads forward (0) or backward (1)."""
         found = self.readers[direction]
-        assert isinstance(found, Reader)
+        assert isinstance(found, DirectedLstms)
         return found
 
     def read(

@@ -11,7 +11,7 @@ from torch.nn import functional
 from mein.experts.base import Blueprint, Expert
 from mein.experts.config import ExpertConfig
 from mein.experts.embedding import WordEmbedding, drop_out, next_generator
-from mein.experts.gpu_lstm import Captures, Shape, can_capture, let_go, read_in_range
+from mein.experts.gpu_lstm import Captures, LstmShape, can_capture, let_go, read_in_range
 from mein.experts.language_model import ElmoFeatures, LanguageModel, initialize_lstm
 
 
@@ -94,7 +94,7 @@ class LSTMExpert(Expert):
         return z
 
     @contextmanager
-    def capturing(self, shapes: Iterable[Shape]) -> Iterator[None]:
+    def capturing(self, shapes: Iterable[LstmShape]) -> Iterator[None]:
         """On a GPU, read batches of these shapes with few launches."""
         if can_capture(self.output.weight.device):
             self.captures = Captures(self.lstm, shapes, has_state=False)

@@ -1,8 +1,7 @@
-"""One prediction taken apart.
+"""One prediction taken apart: the parts of the expert, each imitator, each fragment, and each piece.
 
-Which two labels an explanation weighs against each other.
-
-One prediction taken apart: what the expert said, each imitator, each fragment, each piece.
+I: imitators, J: pieces of a document, Y: classes. Fragment j of an imitator with window c holds the pieces
+j - c .. j + c, as far as the document has them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,7 +13,6 @@ import numpy as np
 
 from mein.data.labels import Label, Labels, listed
 from mein.errors import InputError
-from mein.explain.attribution import fragment_shares, piece_falls, strongest
 from mein.model.model import Model, mixed_logits
 from mein.text.indexer import Spelled, spelled_pieces
 from mein.text.ragged import Ragged
@@ -80,7 +78,7 @@ class Explanation:
     - the expert's part is its own z, and an imitator's its own alpha times its gate, both between the two
       labels and over the temperature; a lexicon's is its log p times its gate, 0 where there is none;
     - an imitator's part is the sum of its fragments' contributions; alpha is the logarithm of a mean over
-      fragments, so a sum over them needs a rule: the logarithmic mean, see `mein.explain.attribution`;
+      fragments, so a sum over them needs a rule: the logarithmic mean, see `fragment_shares`;
     - a piece's contribution is by how much the imitators' part falls when that piece is blanked: what it
       does through all fragments that hold it, of all windows, whatever the signs of their gates. What no
       single piece is needed for is shared by all of them alike, so the pieces of a text add up to what
@@ -250,3 +248,78 @@ def _lead(values: np.ndarray, first: int, second: int) -> np.ndarray:
     """By how much the first label leads the second, of values (..., Y)."""
     lead: np.ndarray = values[..., first].astype(np.float64) - values[..., second]
     return lead
+
+
+def fragment_shares(a: np.ndarray, b: np.ndarray, weights: np.ndarray, parts: np.ndarray) -> np.ndarray:
+    """The share (I, J) of each fragment; an imitator's add up to its part (I,), exactly.
+
+    a, b (I, J): p_ij of the two labels; weights (I,): gate over temperature, of any sign.
+
+    With A = mean_j a_j and B = mean_j b_j, an imitator moves the log-odds by its weight times
+    log A - log B = sum_j (a_j - b_j) / (J L(A, B)), where L is the logarithmic mean
+    (A - B) / (log A - log B). So a fragment's share is proportional to how far it leans, a_j - b_j: what
+    alpha would lose without it, to the first order, at the scale that makes the sum exact. What centering
+    takes out of alpha is spread over all fragments alike: one counts for how much more it says than an
+    average text does.
+    """
+    J = a.shape[1]
+    mean = _log_mean(a.mean(axis=1), b.mean(axis=1))
+    shares: np.ndarray = weights[:, None] * (a - b) / (J * mean[:, None])
+    shares += ((parts - shares.sum(axis=1)) / J)[:, None]
+    return shares
+
+
+def strongest(shares: np.ndarray, weights: np.ndarray, count: int) -> Sequence[tuple[int, int]]:
+    """The imitator and position of the fragments with the largest shares (I, J) of either sign, in order.
+
+    Those of imitators with a negative weight come last: such an imitator corrects the others, and what
+    it takes away at a fragment does not say that the fragment speaks for the other label.
+    """
+    corrects = np.broadcast_to(weights[:, None] < 0, shares.shape)
+    order = np.lexsort((-np.abs(shares).ravel(), corrects.ravel()))[:count]
+    i, j = np.unravel_index(order, shares.shape)
+    return list(zip(i.tolist(), j.tolist(), strict=True))
+
+
+def _log_mean(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """(a - b) / (log a - log b), and a where they meet."""
+    difference = np.log(a) - np.log(b)
+    meet = np.abs(difference) < 1e-9
+    return np.where(meet, a, (a - b) / np.where(meet, 1.0, difference))
+
+
+def piece_scores(model: Model, pieces: Ragged, a: int, b: int) -> np.ndarray:
+    """By how much the imitators' log-odds of label a over b fall when each piece is blanked (J,)."""
+    scores: np.ndarray = piece_falls(model, pieces, a, b).sum(0)
+    return scores
+
+
+def piece_falls(model: Model, pieces: Ragged, a: int, b: int) -> np.ndarray:
+    """The same for each imitator (I, J), times its weight.
+
+    Pieces (1, J) of one document. Blanking piece t changes p_ij only for |j - t| <= c_i, so it is enough
+    to read, for every t, the 4 gap + 1 pieces around it. Not of every label: p is (I, J, 2).
+    """
+    J, gap = int(pieces.lengths[0]), max(model.windows, default=0)
+    if J == 0:
+        return np.zeros((len(model.weights), 0))
+    p = _probs_of_pair(model, pieces, a, b)
+    around = np.lib.stride_tricks.sliding_window_view(np.pad(pieces.values, 2 * gap), 4 * gap + 1).copy()
+    around[:, 2 * gap] = 0
+    rows = Ragged(around.ravel(), np.arange(J + 1, dtype=np.int64) * (4 * gap + 1))
+    blanked = _probs_of_pair(model, rows, a, b).reshape(len(p), J, 4 * gap + 1, 2)
+    blanked = blanked[:, :, gap : 3 * gap + 1]  # (I, J, 2 gap + 1, 2)
+    near = np.arange(J)[:, None] + np.arange(-gap, gap + 1)
+    inside = ((near >= 0) & (near < J))[:, :, None]
+    change = ((blanked - p[:, np.clip(near, 0, J - 1)]) * inside).sum(2)  # (I, J, 2)
+    total = p.sum(1, keepdims=True)
+    before, after = np.log(total), np.log(np.maximum(total + change, np.finfo(np.float64).tiny))
+    fall = (before[..., 0] - before[..., 1]) - (after[..., 0] - after[..., 1])
+    falls: np.ndarray = model.weights[:, None] * fall
+    return falls
+
+
+def _probs_of_pair(model: Model, pieces: Ragged, a: int, b: int) -> np.ndarray:
+    """p_ij (I, S, 2) of two labels at the pieces of all documents."""
+    batches = model.networks.window_probs(pieces)
+    return np.concatenate([p[:, document >= 0][:, :, [a, b]] for _, _, document, p in batches], axis=1)

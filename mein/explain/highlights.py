@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from mein.evaluation.systems import EXPERT, MIXTURE
-from mein.explain.attribution import piece_scores
-from mein.explain.page import excerpt
+from mein.explain.explanation import piece_scores
 from mein.model.model import Model
 from mein.runtime.run_folder import RunFolder
 from mein.text.indexer import spelled_pieces
@@ -155,11 +154,15 @@ def _common(in_documents: np.ndarray, documents: int) -> np.ndarray:
 def changed(
     model: Model, texts: Sequence[str], ids: np.ndarray, systems: dict[str, np.ndarray]
 ) -> list[dict[str, Any]]:
-    """Documents whose label the mixture changed: mended, broken, wrong both times; the surest first."""
+    """Documents whose label the mixture changed: corrected, broken, wrong in both; most confident first."""
     expert, mixture = (systems[name].argmax(axis=1) for name in (EXPERT, MIXTURE))
     n = np.arange(len(ids))
     lead = systems[MIXTURE][n, mixture] - systems[MIXTURE][n, expert]  # log-odds of new over old
-    kinds = {"mended": mixture == ids, "broken": expert == ids, "moved": (mixture != ids) & (expert != ids)}
+    kinds = {
+        "corrected": mixture == ids,
+        "broken": expert == ids,
+        "moved": (mixture != ids) & (expert != ids),
+    }
     found = []
     for kind, is_kind in kinds.items():
         rows = np.flatnonzero(is_kind & (mixture != expert))
@@ -189,3 +192,40 @@ def _read(model: Model, text: str, said: dict[str, int]) -> dict[str, Any]:
     marks = [[start, stop, round(s, 4)] for (_, start, stop), s in zip(places, scores, strict=True)]
     shown, marks = excerpt(text, [mark for mark in marks if mark[0] < mark[1]])
     return {"imitators": round(float(lead), 4), "text": shown, "marks": marks}
+
+
+LONGEST = 900  # characters of a text that are shown
+Mark = list[float]  # start, stop, score: [int, int, float] in JSON
+
+
+def excerpt(text: str, marks: list[Mark], longest: int = LONGEST) -> tuple[str, list[Mark]]:
+    """The stretch of a long text where most was said, cut at words, with the marks inside it.
+
+    >>> excerpt("one two three four five six", [[8, 13, 2.0]], longest=20)
+    ('… two three four …', [[6, 11, 2.0]])
+    """
+    if len(text) <= longest:
+        return text, marks
+    weight = np.zeros(len(text) + 1)
+    for start, _, score in marks:
+        weight[int(start) + 1] += abs(score)
+    total = np.cumsum(weight)
+    size = longest - 4
+    said = total[size:] - total[: len(total) - size]  # in each stretch of this size
+    fullest = np.flatnonzero(said >= said.max() - 1e-9)
+    first = int(fullest[len(fullest) // 2])  # with what was said in its middle
+    stop = first + size
+    first, stop = _at_words(text, first, stop)
+    before, after = ("… " if first > 0 else ""), (" …" if stop < len(text) else "")
+    shift = len(before) - first
+    inside = [
+        [start + shift, end + shift, score] for start, end, score in marks if first <= start and end <= stop
+    ]
+    return before + text[first:stop].rstrip() + after, inside
+
+
+def _at_words(text: str, first: int, stop: int) -> tuple[int, int]:
+    """The stretch less the words that it cuts; as it is where no whole word is left."""
+    start = first if first == 0 else text.find(" ", first - 1) + 1
+    end = stop if stop == len(text) else text.rfind(" ", 0, stop + 1)
+    return (start, end) if 0 <= start < end else (first, stop)

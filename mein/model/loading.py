@@ -41,6 +41,11 @@ class FinishedRun:
         """The run in a folder, which must be finished."""
         folder = RunFolder(path)
         done = verified(folder)
+        if f"{MIXTURE}.safetensors" not in done.required:
+            raise RunError(
+                f"The run in {path} holds no classifier: it is a language model for `mein train --lm`; "
+                "give the folder of a `mein train`."
+            )
         return cls(folder, read_config(folder), read_labels(folder)[0], done)
 
     def indexer(self, soft_labels: SoftLabels | None = None) -> Indexer:

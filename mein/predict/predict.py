@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from mein.data.columns import find_text_column
+from mein.data.formats import open_writer
 from mein.data.readers import plain_text, read_tables
-from mein.data.writers import open_writer
 from mein.errors import InputError
 from mein.explain import Fragment, top_fragments
 from mein.model.build import SoftLabelReader

@@ -24,7 +24,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from mein.data.files import find_files
+from mein.data.formats import find_files
 from mein.data.writers import UnfitError
 from mein.errors import InputError, RunError
 from mein.model.model import Model

@@ -5,8 +5,9 @@ import re
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from mein.evaluation.systems import EXPERT, MIXTURE
-from mein.report.charts import error_text, interval_text, p_value
+from mein.evaluation.metrics import metrics_beside_error
+from mein.evaluation.rendering import cells, footnote, headings, sentence_of
+from mein.evaluation.systems import EXPERT, MIXTURE, SYSTEMS
 from mein.report.page import environment
 from mein.report.record import Finished, read_finished
 from mein.runtime.files import write_atomically
@@ -34,20 +35,19 @@ def card(run: Finished) -> str:
         kind=run.config["expert"]["kind"],
         is_self_training=run.is_self_training,
         is_given=run.is_given,
-        reads_raw_text=run.reads_raw_text,
+        is_trained_on_unlabeled=run.reads_raw_text,
         windows=run.windows,
         has_lexicon=run.lexicon_gate is not None,
         teaches_with_lexicon=run.teaches_with_lexicon,
         labeled=counts.get("train", 0),
         dev=counts.get("dev", 0),
-        raw=counts.get("unlabeled", 0) + counts.get("held_out", 0),
+        unlabeled=counts.get("unlabeled", 0) + counts.get("held_out", 0),
         part=run.part,
-        headline=run.headline.replace("->", "→"),
-        rows=[
-            (name, error_text(row), interval_text(row), f"{row.scores.macro_f1:.3f}",
-             f"{row.scores.log_loss:.3f}", f"{row.scores.calibration_error:.3f}", p_value(row.p_value))
-            for name, row in rows.items()
-        ],
+        verdict="" if run.verdict is None else sentence_of(run.verdict).replace("->", "→"),
+        headings=["system", *headings()],
+        rows=[(row.title, *cells(row)) for row in rows.values()],
+        footnote=footnote(),
+        meanings=[(row.title, SYSTEMS[name].meaning) for name, row in rows.items() if name in SYSTEMS],
         documents=rows[run.best].scores.documents if rows else 0,
         version=run.provenance.get("versions", {}).get("mein", ""),
         seed=run.config["seed"],
@@ -66,14 +66,11 @@ def head(run: Finished) -> str:
     best = run.rows.get(MIXTURE, run.rows.get(EXPERT))
     if best is None:
         return "\n".join(lines)
-    scores = best.scores
-    measured: list[tuple[str, str, float]] = [
-        ("accuracy", "Accuracy", round(1 - scores.error / 100, 6)),
-        ("f1", "Macro F1", round(scores.macro_f1, 6)),
-        ("log_loss", "Log-loss", round(scores.log_loss, 6)),
-        ("expected_calibration_error", "Calibration error (ECE)", round(scores.calibration_error, 6)),
-    ]
-    metrics = [{"type": kind, "name": name, "value": value} for kind, name, value in measured]
+    metrics = [{"type": "accuracy", "name": "Accuracy", "value": round(1 - best.scores.error / 100, 6)}]
+    for metric in metrics_beside_error():
+        title = metric.title[0].upper() + metric.title[1:]
+        value = round(best.scores[metric.name], 6)
+        metrics.append({"type": metric.hub_type or metric.name, "name": title, "value": value})
     source = run.data.get(run.part, run.data.get("labeled", ""))
     dataset = {"type": "custom", "name": _file_name(source) or "not named", "split": run.part}
     result = {"task": {"type": "text-classification"}, "dataset": dataset, "metrics": metrics}
@@ -86,7 +83,7 @@ def _json(value: Any) -> str:
 
 
 def _file_name(source: str) -> str:
-    """The last part of a path or URL: the folders above it are nobody else's business."""
+    """The last part of a path or URL: the folders above it stay private."""
     return PurePosixPath(source.partition("?")[0]).name
 
 

@@ -1,11 +1,4 @@
-"""Pictures; figures as people read them.
-
-Drawing: scales, ticks, and a figure whose marks take their colors from the page's style sheet.
-
-Figures as people read them.
-
-The pictures of the report, each a small function from numbers to a figure.
-"""
+"""Charts of the report as SVG, colored by the style sheet; numbers and durations as text."""
 
 import math
 from collections.abc import Sequence
@@ -14,9 +7,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from markupsafe import Markup
 
-from mein.evaluation.comparison import Row, percent
+from mein.evaluation.comparison import Row
 from mein.evaluation.metrics import Reliability, RiskCoverage
-from mein.evaluation.systems import EXPERT, MIXTURE, TFIDF
+from mein.evaluation.rendering import error_text, interval_text, signed, with_interval
+from mein.evaluation.systems import EXPERT, MIXTURE
 
 CHARACTER = 6.3  # about the width of a character of the tick labels
 
@@ -56,7 +50,7 @@ def tick_text(value: float) -> str:
 
 @dataclass
 class Figure:
-    """An inline picture with a text alternative: a title, and a description that tells the figures."""
+    """An inline picture with a text alternative: a title, and a description that holds the figures."""
 
     key: str
     """Unique on the page."""
@@ -66,11 +60,11 @@ class Figure:
     description: str
     marks: list[Markup] = field(default_factory=list)
 
-    def text(self, x: float, y: float, words: str, css: str = "tick", anchor: str = "start") -> None:
-        """A few words."""
+    def text(self, x: float, y: float, text: str, css: str = "tick", anchor: str = "start") -> None:
+        """A short text."""
         self.marks.append(
             Markup('<text x="{}" y="{}" class="{}" text-anchor="{}">{}</text>').format(
-                x, y, css, anchor, words
+                x, y, css, anchor, text
             )
         )
 
@@ -106,7 +100,7 @@ class Figure:
             x += 21 + CHARACTER * len(name) + 14
 
     def svg(self) -> Markup:
-        """The picture as it stands in the page."""
+        """The picture, as the page embeds it."""
         return Markup(
             '<svg viewBox="0 0 {w} {h}" width="{w}" height="{h}" role="img" '
             'aria-labelledby="{key}-t {key}-d">'
@@ -148,27 +142,6 @@ def draw_axes(
     return axes
 
 
-def p_value(value: float | None) -> str:
-    """Such as 0.41, 0.0320, 0.0003, < 0.0001; nothing for none."""
-    if value is None:
-        return ""
-    if value < 0.0001:
-        return "< 0.0001"
-    return f"{value:.4f}" if value < 0.1 else f"{value:.2f}"
-
-
-def p_equals(value: float) -> str:
-    """Such as p = 0.41, p < 0.0001."""
-    text = p_value(value)
-    return f"p {text}" if text.startswith("<") else f"p = {text}"
-
-
-def signed(value: float, digits: int = 2) -> str:
-    """With its sign, a true minus: +1.25, −0.30."""
-    text = f"{abs(value):.{digits}f}"
-    return f"−{text}" if value < 0 and float(text) else f"+{text}"
-
-
 def number(value: float) -> str:
     """Three figures and no more zeros than needed: 0.0123, 1.25, 110, 12,000."""
     if value == 0 or not math.isfinite(value):
@@ -194,12 +167,11 @@ def counted(n: int, one: str) -> str:
 
 WIDTH = 358  # fits a phone without being scaled, so that letters keep their size
 MOST_POINTS = 160
-CSS = {MIXTURE: "mixture", EXPERT: "expert", TFIDF: "tfidf"}
 
 
-def css_of(system: str) -> str:
-    """The class that gives a system its color."""
-    return CSS.get(system, "other")
+def label_class(css: str) -> str:
+    """The classes of a system's name: those of few systems are in their colors, the others in ink."""
+    return f"prominent {css}" if css in (EXPERT, MIXTURE) else ""
 
 
 @dataclass(frozen=True)
@@ -213,10 +185,12 @@ class Series:
 
 
 def forest(key: str, rows: Sequence[tuple[str, str, Row]], title: str) -> Markup:
-    """Each error with its 95 % interval on one scale; rows are (name, class, row)."""
+    """Each error with its 95 % interval on one scale; rows are (title, class, row)."""
     height = 42 * len(rows) + 44
-    spoken = "; ".join(f"{name} {error_text(row)} % ({interval_text(row)})" for name, _, row in rows)
-    figure = Figure(key, WIDTH, height, title, f"Error in % with 95 % intervals: {spoken}.")
+    errors = "; ".join(
+        f"{name} {with_interval(error_text(row) + ' %', interval_text(row))}" for name, _, row in rows
+    )
+    figure = Figure(key, WIDTH, height, title, f"Error of {errors}.")
     xs = ticks(0, max(row.interval[1] for _, _, row in rows))
     x = Scale(xs[0], xs[-1], 6, WIDTH - 14)
     for tick in xs:
@@ -226,40 +200,30 @@ def forest(key: str, rows: Sequence[tuple[str, str, Row]], title: str) -> Markup
     for i, (name, css, row) in enumerate(rows):
         y = 30 + 42 * i
         low, high = row.interval
-        figure.text(6, y - 13, shortened(name, 34), f"label halo {css}-text")
-        figure.text(WIDTH - 8, y - 13, error_text(row), f"label halo {css}-text", "end")
+        figure.text(6, y - 13, shortened(name, 34), f"label halo {label_class(css)}")
+        figure.text(WIDTH - 8, y - 13, error_text(row), f"label halo {label_class(css)}", "end")
         figure.line(x(low), y, x(high), y, f"whisker {css}")
         figure.dot(x(row.scores.error), y, 5.5, f"point {css}")
     return figure.svg()
 
 
-def error_text(row: Row) -> str:
-    """Such as 17.0."""
-    return percent(row.scores.error, row.scores.documents)
-
-
-def interval_text(row: Row) -> str:
-    """Such as 15.4–18.7."""
-    return "–".join(percent(bound, row.scores.documents) for bound in row.interval)
-
-
 def lines(
     key: str, series: Sequence[Series], x_name: str, y_name: str, title: str, marked: int | None = None
 ) -> Markup:
-    """Lines over a common axis; `marked` is a place on the first line that is pointed at."""
+    """Lines over a common axis; `marked` is the index of a highlighted point of the first line."""
     values = [value for one in series for value in one.y]
-    told = "; ".join(f"{one.name}: from {number(one.y[0])} to {number(one.y[-1])}" for one in series)
+    description = "; ".join(f"{one.name}: from {number(one.y[0])} to {number(one.y[-1])}" for one in series)
     if marked is not None:
-        told += f"; lowest {number(series[0].y[marked])} at {x_name} {number(series[0].x[marked])}"
-    figure = Figure(key, WIDTH, 230, title, f"{y_name} by {x_name}. {told}.")
+        description += f"; lowest {number(series[0].y[marked])} at {x_name} {number(series[0].x[marked])}"
+    figure = Figure(key, WIDTH, 230, title, f"{y_name} by {x_name}. {description}.")
     has_legend = len(series) > 1
     top = 52 if has_legend else 30
-    is_share = y_name.endswith("%")  # an error is judged against 0, a loss against its own range
+    is_share = y_name.endswith("%")  # an error is read against 0, a loss against its own range
     low = 0.0 if min(values) > 0 and (is_share or max(values) > 2 * min(values)) else min(values)
     start, stop = min(one.x[0] for one in series), max(one.x[-1] for one in series)
-    xs = ticks(start, stop, most=max(1, min(5, int(stop - start))))  # epochs are whole
-    room = 1.12 if marked is not None else 1.0  # for the number above a point
-    ys = ticks(low, low + (max(values) - low) * room)
+    xs = ticks(start, stop, most=max(1, min(5, int(stop - start))))  # epochs are integers
+    margin = 1.12 if marked is not None else 1.0  # for the number above a point
+    ys = ticks(low, low + (max(values) - low) * margin)
     ys = [y for y in ys if y <= 100] if is_share else ys
     axes = draw_axes(figure, xs, ys, x_name, y_name, top)
     if has_legend:
@@ -281,14 +245,14 @@ def lines(
 def signed_bars(key: str, bars: Sequence[tuple[str, str, float]], title: str, unit: str) -> Markup:
     """Bars to both sides of zero: (name, class, value)."""
     height = 34 * len(bars) + 30
-    told = "; ".join(f"{name} {signed(value)}" for name, _, value in bars)
-    figure = Figure(key, WIDTH, height, title, f"{unit}: {told}.")
+    values = "; ".join(f"{name} {signed(value)}" for name, _, value in bars)
+    figure = Figure(key, WIDTH, height, title, f"{unit}: {values}.")
     largest = max(abs(value) for _, _, value in bars) or 1.0
     has_negative = any(value < 0 for _, _, value in bars)
     x = Scale(-largest if has_negative else 0.0, largest, 150 if has_negative else 96, WIDTH - 62)
     for i, (name, css, value) in enumerate(bars):
         y = 8 + 34 * i
-        figure.text(0, y + 15, name, f"label {css}-text")
+        figure.text(0, y + 15, name, f"label {label_class(css)}")
         start, stop = sorted((x(0), x(value)))
         figure.box(start, y, stop - start, 21, f"bar {css}")
         is_left = value < 0
@@ -303,17 +267,17 @@ def reliability_chart(
     key: str, before: Reliability, after: Reliability, errors: tuple[float, float]
 ) -> Markup:
     """Accuracy against confidence, before and after temperature scaling; a dot's size is its share."""
-    told = (
+    description = (
         f"Calibration error {errors[0]:.3f} before and {errors[1]:.3f} after temperature scaling. After: "
         + "; ".join(
-            f"{n:,} documents at confidence {c:.2f} are right in {100 * a:.0f} %"
+            f"{n:,} documents at confidence {c:.2f} are correct in {100 * a:.0f} %"
             for c, a, n in zip(after.confidence, after.accuracy, after.count, strict=True)
             if n
         )
     )
-    figure = Figure(key, WIDTH, 330, "Accuracy against confidence", told + ".")
+    figure = Figure(key, WIDTH, 330, "Accuracy against confidence", description + ".")
     unit = [0.0, 0.25, 0.5, 0.75, 1.0]
-    axes = draw_axes(figure, unit, unit, "confidence", "share that is right", 52)
+    axes = draw_axes(figure, unit, unit, "confidence", "share that is correct", 52)
     figure.line(axes.x(0), axes.y(0), axes.x(1), axes.y(1), "diagonal")
     figure.legend([("before", "curve raw"), ("after", "curve mixture")], 0, 33)
     for bins, css in ((before, "raw"), (after, "mixture")):
@@ -326,31 +290,30 @@ def reliability_chart(
 
 
 def risk_chart(key: str, curves: dict[str, RiskCoverage]) -> Markup:
-    """The error on the surest documents, for every share of them that is answered."""
-    told = "; ".join(
-        f"{name}: {curve.error[np.searchsorted(curve.coverage, 0.5 - 1e-9)]:.1f} % on the surest half, "
+    """The error on the most confident documents, for every share of them that is answered."""
+    description = "; ".join(
+        f"{name}: {curve.error[np.searchsorted(curve.coverage, 0.5 - 1e-9)]:.1f} % on half of the documents, "
         f"{curve.error[-1]:.1f} % on all"
         for name, curve in curves.items()
     )
-    figure = Figure(key, WIDTH, 330, "Error against the share of documents answered", told + ".")
-    # The first few documents tell little: one mistake among five would stretch the axis to 20 %.
+    figure = Figure(key, WIDTH, 330, "Error against the share of documents answered", description + ".")
+    # The first few documents are noisy: one mistake among five would stretch the axis to 20 %.
     highest = max(float(curve.error[curve.coverage >= 0.1].max()) for curve in curves.values())
     ys = ticks(0, max(highest, 0.1))
     axes = draw_axes(figure, [0, 25, 50, 75, 100], ys, "documents answered, %", "error, %", 52)
-    shown = {name: "tf-idf" if name == TFIDF else name for name in curves}
-    figure.legend([(shown[name], f"curve {css_of(name)}") for name in curves], 0, 33)
+    figure.legend([(name, f"curve {name}") for name in curves], 0, 33)
     for name, curve in curves.items():
         at = thinned(len(curve.error))
         points = [
             (axes.x(100 * float(curve.coverage[i])), axes.y(min(ys[-1], float(curve.error[i])))) for i in at
         ]
-        figure.path(points, f"curve {css_of(name)}")
+        figure.path(points, f"curve {name}")
     return figure.svg()
 
 
 def thinned(n: int, most: int = MOST_POINTS) -> list[int]:
-    """At most so many places of n, the first and the last among them."""
-    return sorted({round(place) for place in np.linspace(0, n - 1, min(n, most)).tolist()})
+    """At most `most` indices of n, the first and the last among them."""
+    return sorted({round(index) for index in np.linspace(0, n - 1, min(n, most)).tolist()})
 
 
 def shortened(text: str, longest: int) -> str:

@@ -1,29 +1,21 @@
-"""Curves, confusion, documents.
-
-How each stage learned: what decides between epochs, and the losses beside it.
-
-Which classes are taken for which: a matrix where it can be read, else the worst of it.
-
-What the page shows of documents: telling fragments, and texts with their pieces' say.
-"""
+"""Sections of the report in detail: learning curves, confusion between classes, fragments, documents."""
 
 from typing import Any
 
 import numpy as np
 from markupsafe import Markup
 
-from mein.evaluation.comparison import percent
-from mein.evaluation.systems import EXPERT, MIXTURE
-from mein.report.charts import CHARACTER, WIDTH, Figure, Series, counted, lines, shortened, signed
+from mein.evaluation.metrics import percent
+from mein.evaluation.rendering import signed
+from mein.evaluation.systems import EXPERT, MIXTURE, SYSTEMS, control_names
+from mein.report.charts import CHARACTER, WIDTH, Figure, Series, counted, lines, shortened
 from mein.report.record import Finished
 
-STAGES = {  # as they are recorded: the heading and the color
-    "language_model": ("Before: the language model reads all training text", "other"),
-    "expert": ("Stage 1: the expert learns from the labels", "expert"),
-    "imitators": ("Stage 2: the imitators learn from the unlabeled text", "mixture"),
-    MIXTURE: ("Stage 3: the mixture is tuned on the labels", "mixture"),
-    "closed": ("Control: closed gates", "other"),
-    "random": ("Control: random vectors", "other"),
+STAGES = {  # as they are recorded: the heading and the class of the color
+    "language_model": ("Before: the language model is pre-trained on all training text", "other"),
+    EXPERT: ("Stage 1: the expert learns from the labels", EXPERT),
+    "imitators": ("Stage 2: the imitators learn from the unlabeled text", MIXTURE),
+    MIXTURE: ("Stage 3: the mixture is tuned on the labels", MIXTURE),
 }
 NAMES = {
     "dev_error": "dev error, %",
@@ -31,26 +23,28 @@ NAMES = {
     "document_loss": "loss on held-out documents, nats",
     "kl": "KL to their teacher by position, nats",
 }
-OWN = {"stage", "epoch", "loss", "seconds", "not_finite"}  # not of one stage alone, as its scores are
+COMMON = {"stage", "epoch", "loss", "seconds", "not_finite"}  # in the lines of every stage, unlike its scores
 
 
 def curves(run: Finished, key: str) -> list[dict[str, Any]]:
     """A group of charts for each stage that was trained."""
     found = []
-    for stage, (title, css) in STAGES.items():
+    has_lexicon = run.lexicon_gate is not None
+    controls = {name: (f"Control: {SYSTEMS[name].title_in(has_lexicon)}", name) for name in control_names()}
+    for stage, (title, css) in (STAGES | controls).items():
         recorded = run.stage(stage)
         if recorded:
             charts = _charts(f"{key}-{stage}", recorded, title, css)
             epochs = counted(recorded[-1]["epoch"], "epoch")
-            is_control = title.startswith("Control")
+            is_control = stage in controls
             found.append({"title": title, "charts": charts, "epochs": epochs, "is_control": is_control})
     return found
 
 
 def _charts(key: str, recorded: list[dict[str, Any]], title: str, css: str) -> list[Any]:
-    """One chart for each score; the first decides, so its lowest is marked."""
+    """One chart per score; epochs are selected on the first, so its lowest point is marked."""
     charts = []
-    for i, score in enumerate(name for name in recorded[0] if name not in OWN):
+    for i, score in enumerate(name for name in recorded[0] if name not in COMMON):
         points = [(line["epoch"], line[score]) for line in recorded if line[score] is not None]
         if not points:
             continue
@@ -71,7 +65,7 @@ MOST_PAIRS = 12
 
 
 def confusion(labels: np.ndarray, predicted: np.ndarray, classes: int) -> np.ndarray:
-    """How many documents of class t (row) were given class p (column): (Y, Y)."""
+    """How many documents of class t (row) were predicted as class p (column): (Y, Y)."""
     counts = np.bincount(labels * classes + predicted, minlength=classes * classes)
     return counts.reshape(classes, classes)
 
@@ -84,8 +78,10 @@ def matrix(key: str, counts: np.ndarray, classes: list[str], system: str, css: s
     left = 12 + CHARACTER * max(4, *(len(name) for name in names))
     cell = min(92.0, (WIDTH - left - 2) / Y)
     height = min(cell, 58.0)
-    figure = Figure(key, WIDTH, int(50 + height * Y), f"Confusion matrix of {system}", _told(counts, classes))
-    figure.text(left, 13, "given as", "name")
+    figure = Figure(
+        key, WIDTH, int(50 + height * Y), f"Confusion matrix of {system}", _described(counts, classes)
+    )
+    figure.text(left, 13, "predicted", "name")
     figure.text(0, 13, "truth", "name")
     for t in range(Y):
         total = max(1, counts[t].sum())
@@ -97,19 +93,19 @@ def matrix(key: str, counts: np.ndarray, classes: list[str], system: str, css: s
             x, y = left + cell * p, 40 + height * t
             figure.box(x, y, cell - 2, height - 2, "cell", 1.0)
             figure.box(x, y, cell - 2, height - 2, f"bar {css if t == p else 'bad'}", share)
-            words = f"{counts[t, p]:,}"
+            count = f"{counts[t, p]:,}"
             is_dark = " on-dark" if share > 0.55 else ""
-            figure.text(x + cell / 2 - 1, y + height / 2 + 4, words, f"count{is_dark}", "middle")
+            figure.text(x + cell / 2 - 1, y + height / 2 + 4, count, f"count{is_dark}", "middle")
     return figure.svg()
 
 
-def _told(counts: np.ndarray, classes: list[str]) -> str:
-    rows = [f"{name}: {counts[t, t]:,} of {counts[t].sum():,} right" for t, name in enumerate(classes)]
+def _described(counts: np.ndarray, classes: list[str]) -> str:
+    rows = [f"{name}: {counts[t, t]:,} of {counts[t].sum():,} correct" for t, name in enumerate(classes)]
     return "; ".join(rows) + "."
 
 
 def pairs(counts: np.ndarray, classes: list[str]) -> list[dict[str, Any]]:
-    """The commonest mistakes: truth, given, how many, and their share of the true class."""
+    """The most frequent mistakes: true class, predicted class, number, and share of the true class."""
     mistakes = counts.copy()
     np.fill_diagonal(mistakes, 0)
     order = np.argsort(-mistakes, axis=None, kind="stable")[:MOST_PAIRS]
@@ -119,22 +115,22 @@ def pairs(counts: np.ndarray, classes: list[str]) -> list[dict[str, Any]]:
             total = int(counts[t].sum())
             share = percent(100 * mistakes[t, p] / total, total)
             found.append(
-                {"truth": classes[t], "given": classes[p], "count": int(mistakes[t, p]), "share": share}
+                {"truth": classes[t], "predicted": classes[p], "count": int(mistakes[t, p]), "share": share}
             )
     return found
 
 
 KINDS = {
-    "mended": "Mended: the expert was wrong, the mixture is right",
-    "broken": "Newly wrong: the expert was right",
-    "moved": "Wrong before and after, in another way",
+    "corrected": "Corrected: the expert was wrong, the mixture is right",
+    "broken": "Broken: the expert was right, the mixture is wrong",
+    "moved": "Wrong in both, with different labels",
 }
 STRENGTHS = 4  # shades of a highlight
 
 
 def fragments(run: Finished) -> list[dict[str, Any]]:
-    """For each label, a table for each window; the label with the most training documents first."""
-    tables = run.judged.get("fragments", [])
+    """For each label, a table per window width; the label with the most training documents first."""
+    tables = run.highlights.get("fragments", [])
     weights = {c: g / run.temperature for c, g in zip(run.windows, run.gates, strict=True)}
     labels = sorted({table["label"] for table in tables}, key=lambda y: (-run.prior[y], y))
     return [
@@ -158,17 +154,17 @@ def fragments(run: Finished) -> list[dict[str, Any]]:
 
 
 def changed(run: Finished) -> dict[str, Any] | None:
-    """The documents that changed hands, by kind, with how many there are in all; None without a mixture."""
-    if MIXTURE not in run.rows or EXPERT not in run.rows or not run.judged:
+    """The documents whose label the mixture changed, by kind, with their number; None without a mixture."""
+    if MIXTURE not in run.rows or EXPERT not in run.rows or not run.highlights:
         return None
     expert, mixture = (run.log_probs(name).argmax(axis=1) for name in (EXPERT, MIXTURE))
     is_other = expert != mixture
     of_kind = {
-        "mended": is_other & (mixture == run.label_ids),
+        "corrected": is_other & (mixture == run.label_ids),
         "broken": is_other & (expert == run.label_ids),
         "moved": is_other & (expert != run.label_ids) & (mixture != run.label_ids),
     }
-    shown = [_document(run, document) for document in run.judged["changed"]]
+    shown = [_document(run, document) for document in run.highlights["changed"]]
     return {
         "count": int(is_other.sum()),
         "kinds": [
@@ -198,7 +194,7 @@ def _document(run: Finished, document: dict[str, Any]) -> dict[str, Any]:
 
 
 def parts_of(text: str, marks: list[list[Any]]) -> list[tuple[str, str]]:
-    """The text cut at its marks: (part, class), which add up to it; "" for a part that says little.
+    """The text cut at its marks: (part, class), in order; the class of a part with little influence is "".
 
     >>> parts_of("not bad", [[0, 3, 2.0], [4, 7, -1.0]])
     [('not', 'pro4'), (' ', ''), ('bad', 'con2')]

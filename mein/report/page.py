@@ -1,9 +1,4 @@
-"""Report.html, one run or several.
-
-Several runs side by side: their errors, who beats whom, and where their settings differ.
-
-report.html: one file that needs nothing else, made from run folders alone.
-"""
+"""report.html: one self-contained file about one run or several, made from run folders only."""
 
 import base64
 import hashlib
@@ -16,12 +11,13 @@ import numpy as np
 
 from mein import __version__
 from mein.errors import RunError
-from mein.evaluation.comparison import percent
+from mein.evaluation.metrics import percent
+from mein.evaluation.rendering import error_text, interval_text, p_text, signed, title_of
 from mein.evaluation.significance import mcnemar, mean_and_spread
-from mein.evaluation.systems import EXPERT
-from mein.report.charts import css_of, error_text, forest, interval_text, p_value, seconds, signed
+from mein.evaluation.systems import EXPERT, MIXTURE, SYSTEMS
+from mein.report.charts import forest, seconds
 from mein.report.record import Finished, explaining_damage, read_finished
-from mein.report.sections import sections, settings, verdict
+from mein.report.sections import sections, settings
 from mein.runtime.files import write_atomically
 from mein.runtime.run_folder import runs_of_seeds
 
@@ -31,7 +27,7 @@ def comparison(runs: Sequence[Finished], names: Sequence[str]) -> dict[str, Any]
     if len(runs) < 2:
         return None
     rows = [_row(run, name, _best_beside(run, runs)) for run, name in zip(runs, names, strict=True)]
-    bars = [(name, css_of(run.best), run.rows[run.best]) for run, name in zip(runs, names, strict=True)]
+    bars = [(name, run.best, run.rows[run.best]) for run, name in zip(runs, names, strict=True)]
     different = _different_settings(runs)
     return {
         "rows": rows,
@@ -55,7 +51,7 @@ def unique_names(runs: Sequence[Finished]) -> list[str]:
 
 
 def _best_beside(run: Finished, runs: Sequence[Finished]) -> Finished | None:
-    """The best of those judged on the same documents as a run, itself among them; none where it is alone."""
+    """The best of the runs evaluated on the same documents, this one included; none without another."""
     peers = [other for other in runs if _are_same_documents(other, run)]
     return min(peers, key=lambda peer: peer.rows[peer.best].scores.error) if len(peers) > 1 else None
 
@@ -69,18 +65,18 @@ def _row(run: Finished, name: str, best: Finished | None) -> dict[str, Any]:
         p = mcnemar(_is_right(run), _is_right(best))
     return {
         "name": name,
-        "css": verdict(run)[0],
-        "verdict": verdict(run)[1],
+        "css": "" if run.verdict is None else run.verdict.outcome,
+        "verdict": "" if run.verdict is None else title_of(run.verdict),
         "error": error_text(row),
         "interval": interval_text(row),
         "is_best": run is best,
         "expert": "" if expert is None else error_text(expert),
         "gain": "" if gain is None else signed(-gain.difference, 1),
-        "p_expert": "" if expert is None else p_value(expert.p_value),
-        "p_best": p_value(p),
+        "p_expert": "" if expert is None else p_text(expert.p_value),
+        "p_best": p_text(p),
         "labeled": f"{counts.get('train', 0) + counts.get('dev', 0):,}",
-        "raw": f"{counts.get('unlabeled', 0) + counts.get('held_out', 0):,}",
-        "judged": f"{row.scores.documents:,} {run.part}",
+        "unlabeled": f"{counts.get('unlabeled', 0) + counts.get('held_out', 0):,}",
+        "evaluated": f"{row.scores.documents:,} {run.part}",
         "time": seconds(sum(line["seconds"] for line in run.stage("steps"))),
     }
 
@@ -91,7 +87,7 @@ def _is_right(run: Finished) -> np.ndarray:
 
 
 def _are_same_documents(a: Finished, b: Finished) -> bool:
-    """As far as the folders tell: the same test file, or seeds of one corpus, and the same labels in it."""
+    """Whether two runs name the same data, or are seeds of one corpus, and have the same test labels."""
     return a.data == b.data and a.classes == b.classes and np.array_equal(a.label_ids, b.label_ids)
 
 
@@ -103,7 +99,7 @@ def _different_settings(runs: Sequence[Finished]) -> list[tuple[str, list[str]]]
     return [(name, found) for name, found in values if len(set(found)) > 1]
 
 
-def _over_seeds(runs: Sequence[Finished]) -> list[dict[str, str]]:
+def _over_seeds(runs: Sequence[Finished]) -> list[dict[str, Any]]:
     """Mean and spread of each system that all runs have."""
     found = []
     for name in runs[0].rows:
@@ -112,8 +108,8 @@ def _over_seeds(runs: Sequence[Finished]) -> list[dict[str, str]]:
             documents = runs[0].rows[name].scores.documents
             found.append(
                 {
-                    "name": name,
-                    "css": css_of(name),
+                    "title": runs[0].rows[name].title,
+                    "is_mixture": name == MIXTURE,
                     "mean": percent(mean, documents),
                     "spread": f"{spread:.2f}",
                 }
@@ -142,13 +138,13 @@ def write_report(paths: Sequence[Path], target: Path) -> None:
 def page(runs: Sequence[Finished]) -> str:
     """The page as text."""
     names = unique_names(runs)
-    style = (TEMPLATES / "style.css").read_text(encoding="utf-8")
-    told = []
+    style = colors_of_systems() + (TEMPLATES / "style.css").read_text(encoding="utf-8")
+    contents = []
     for i, (run, name) in enumerate(zip(runs, names, strict=True)):
         with explaining_damage(run.path):
-            told.append(sections(run, f"run{i}") | {"name": name})
+            contents.append(sections(run, f"run{i}") | {"name": name})
     return environment().get_template("report.html").render(
-        runs=told,
+        runs=contents,
         comparison=comparison(runs, names),
         title=names[0] if len(runs) == 1 else f"{len(runs)} runs compared",
         style=style,
@@ -157,8 +153,17 @@ def page(runs: Sequence[Finished]) -> str:
     )  # fmt: skip
 
 
+def colors_of_systems() -> str:
+    """A class for each system that sets the color of its marks, on a light page and on a dark one."""
+    light, dark = (
+        "".join(f".{name}{{--system:{system.color[scheme]}}}" for name, system in SYSTEMS.items())
+        for scheme in (0, 1)
+    )
+    return f"{light}\n@media screen and (prefers-color-scheme:dark){{{dark}}}\n"
+
+
 def environment() -> jinja2.Environment:
-    """Templates in which every value is escaped unless we drew it ourselves, and none may be missing."""
+    """Templates that escape every value except the charts, and fail where a value is missing."""
     return jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,

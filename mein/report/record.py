@@ -1,4 +1,4 @@
-"""A finished run as its folder tells it: the only thing that the report and the card read."""
+"""A finished run, read from its folder: all that the report and the card are made from."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,12 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mein.errors import RunError
-from mein.evaluation.comparison import Row
-from mein.evaluation.metrics import Scores, apply_temperature
-from mein.evaluation.significance import BootstrapResult
+from mein.evaluation.comparison import Row, Verdict
+from mein.evaluation.metrics import apply_temperature
 from mein.evaluation.systems import EXPERT, MIXTURE
-from mein.experts.config import reads_raw_text
-from mein.experts.kinds import KINDS, Kind
+from mein.experts.config import KINDS, Kind, reads_raw_text
 from mein.mixture.gates import Weights
 from mein.model.artefacts import damaged, read_done, verify
 from mein.runtime.provenance import without_credentials
@@ -40,7 +38,7 @@ class Finished:
     lexicon_gate: float | None
     """None without a lexicon."""
     temperature: float
-    judged: dict[str, Any]
+    highlights: dict[str, Any]
     provenance: dict[str, Any]
 
     @property
@@ -60,13 +58,14 @@ class Finished:
     @cached_property
     def rows(self) -> dict[str, Row]:
         """The table of the verdict, by system."""
-        found = (_row(line) for line in self.stage("verdict") if "system" in line)
+        found = (Row.from_dict(line) for line in self.stage("verdict") if "system" in line)
         return {row.name: row for row in found}
 
-    @property
-    def headline(self) -> str:
-        """The verdict in one sentence."""
-        return next((line["headline"] for line in self.stage("verdict") if "headline" in line), "")
+    @cached_property
+    def verdict(self) -> Verdict | None:
+        """What the comparison showed; none where nothing was measured."""
+        found = (Verdict.from_dict(line) for line in self.stage("verdict") if "outcome" in line)
+        return next(found, None)
 
     @property
     def traits(self) -> Kind:
@@ -80,7 +79,7 @@ class Finished:
 
     @property
     def reads_raw_text(self) -> bool:
-        """Whether its expert learned from the raw text by itself, without imitators."""
+        """Whether its expert learned from the unlabeled text itself, without imitators."""
         return bool(self.gates) and reads_raw_text(self.traits, self.config["expert"]["training"])
 
     @property
@@ -95,20 +94,20 @@ class Finished:
 
     @property
     def teaches_with_lexicon(self) -> bool:
-        """Whether imitators learned what expert and lexicon say, not the expert alone."""
+        """Whether the imitators' teacher was the expert with the lexicon, not the expert by itself."""
         learns = self.config["imitator_training"].get("learns_lexicon", False)
         return learns and self.lexicon_gate is not None and not self.is_given
 
     @property
     def expert(self) -> str:
-        """What the expert is, in a few words."""
+        """What the expert is, in one line."""
         settings = self.config["expert"]
-        also = f", a student of {settings['from_run']}" if self.is_self_training else ""
+        also = f", self-training from {settings['from_run']}" if self.is_self_training else ""
         return f"{settings['kind']}, {settings['training']} training{also}"
 
     @property
     def part(self) -> str:
-        """What it was judged on: test or dev."""
+        """What it was evaluated on: test or dev."""
         return next((line["part"] for line in self.stage("verdict") if "part" in line), "test")
 
     @property
@@ -123,7 +122,7 @@ class Finished:
 
     @property
     def weights(self) -> list[tuple[str, float]]:
-        """What each voice counts for once calibrated: 1 / T for the expert, g / T for the others."""
+        """The calibrated weight of each component: 1 / T for the expert, g / T for the others."""
         components = [("expert", 1.0)] + (
             [] if self.lexicon_gate is None else [("lexicon", self.lexicon_gate)]
         )
@@ -132,7 +131,7 @@ class Finished:
 
     @cached_property
     def predictions(self) -> pa.Table:
-        """One row a judged document."""
+        """One row per evaluated document."""
         path = self.path / "predictions.parquet"
         try:
             table = pq.read_table(path)
@@ -150,7 +149,7 @@ class Finished:
 
     @cached_property
     def label_ids(self) -> np.ndarray:
-        """The true class of each judged document (n,)."""
+        """The true class of each evaluated document (n,)."""
         ids: np.ndarray = self.predictions["label"].to_numpy()
         return ids
 
@@ -163,12 +162,12 @@ class Finished:
     def uncalibrated(self) -> np.ndarray:
         """log p(y | X) (n, Y) of what `predict` uses, as if the temperature were 1.
 
-        A document that says nothing has the classes' shares, whatever the temperature.
+        A document without a known word has the classes' shares, whatever the temperature.
         """
         calibrated = self.log_probs(self.best)
         raw = apply_temperature(calibrated * self.temperature, 1.0)
-        is_silent = np.isclose(calibrated, np.log(self.prior), rtol=0, atol=1e-6).all(axis=1)
-        return np.where(is_silent[:, None], calibrated, raw)
+        is_empty = np.isclose(calibrated, np.log(self.prior), rtol=0, atol=1e-6).all(axis=1)
+        return np.where(is_empty[:, None], calibrated, raw)
 
 
 def read_finished(path: Path) -> Finished:
@@ -183,7 +182,7 @@ def read_finished(path: Path) -> Finished:
     facts = load_facts(path / "mixture.safetensors")
     optional = {
         name: folder.read_json(f"{name}.json") if (folder / f"{name}.json").exists() else {}
-        for name in ("judged", "provenance")
+        for name in ("highlights", "provenance")
     }
     with explaining_damage(path):
         weights = Weights.from_facts(facts)
@@ -199,20 +198,16 @@ def read_finished(path: Path) -> Finished:
             temperature=weights.temperature,
             **optional,
         )
-        run.rows, run.traits  # noqa: B018 - read now: whoever needs them later cannot tell what is wrong
+        run.traits  # noqa: B018 - like the next line, read here, where damage can be explained
+        if run.rows and run.verdict is None:
+            raise KeyError("outcome")
     return run
 
 
 @contextmanager
 def explaining_damage(path: Path) -> Iterator[None]:
-    """Make one sentence of what a run's files do not hold, or hold otherwise than they were written."""
+    """Turn what is missing or malformed in a run's files into one sentence."""
     try:
         yield
     except (LookupError, TypeError, ValueError, AttributeError) as problem:
         raise RunError(f"{path} is damaged ({problem!r}): restore it from a copy.") from problem
-
-
-def _row(line: dict[str, Any]) -> Row:
-    scores = Scores(**{name: line[name] for name in Scores.__dataclass_fields__})
-    difference = None if line["difference"] is None else BootstrapResult(**line["difference"])
-    return Row(line["system"], scores, tuple(line["interval"]), line["p_value"], difference)

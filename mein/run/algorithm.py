@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 
-from mein.evaluation.systems import IMITATORS_ONLY
+from mein.evaluation.systems import IMITATORS_ONLY, MIXTURE
 from mein.experts.base import Expert
 from mein.imitators.reference import Imitators
 from mein.mixture.gates import GATES, Weights
@@ -24,8 +24,7 @@ from mein.run.state import (
 from mein.run.teacher import label_documents, learned_teacher
 from mein.run.warm_start import VECTORS, prepare_start, stage_1, training_part
 from mein.runtime import ranks
-from mein.training.scores import center_evidence
-from mein.training.stages import fine_tune, train_expert, train_imitators
+from mein.training.stages import center_evidence, fine_tune, train_expert, train_imitators
 
 CLOSED = Weights(np.zeros(0))  # of an expert by itself
 
@@ -33,6 +32,7 @@ CLOSED = Weights(np.zeros(0))  # of an expert by itself
 def train(run: Run) -> None:
     """Algorithm 1. Each line leaves an artefact; a line whose artefact is complete is skipped."""
     if run.has("expert", "imitators", *run.lexicons, *run.systems):
+        run.folder.drop(f"{MIXTURE}.checkpoint.safetensors")  # of a kill right behind the last line
         return
     expert = learned_expert(run)  # line 1: Theta'
     imitators = learned_imitators(run, expert)  # line 2: Phi

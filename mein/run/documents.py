@@ -9,7 +9,7 @@ from itertools import compress
 import numpy as np
 
 from mein.config import Config
-from mein.data.corpus import Corpus, Source
+from mein.data.corpus import Corpus, DocumentStream
 from mein.data.labels import Labels, refuse_textless
 from mein.data.splits import KnownTexts, empty_texts, split_dev
 from mein.errors import InputError
@@ -130,7 +130,7 @@ class UnlabeledTexts:
     `in_test` and `empty` count what the last complete pass met.
     """
 
-    def __init__(self, config: Config, source: Source | None, test: KnownTexts = NO_TEXTS) -> None:
+    def __init__(self, config: Config, source: DocumentStream | None, test: KnownTexts = NO_TEXTS) -> None:
         self.source = source
         self.removes = config.removes_test_overlap
         self.test = test

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,17 +11,16 @@ from mein.config import Config
 from mein.data.corpus import read_all
 from mein.errors import RunError
 from mein.evaluation.baseline import tfidf_baseline
-from mein.evaluation.comparison import IMITATORS, UNLABELED_TEXT, Row, compare, headline
-from mein.evaluation.metrics import Scores
-from mein.evaluation.significance import BootstrapResult
+from mein.evaluation.comparison import Credited, Row, Verdict, compare, verdict_of
+from mein.evaluation.rendering import sentence_of
 from mein.evaluation.systems import (
-    CONTROLS,
     EXPERT,
     IMITATORS_ONLY,
     MIXTURE,
     PREVIOUS_RUN,
     SYSTEMS,
     TFIDF,
+    control_names,
 )
 from mein.explain.highlights import write_highlights
 from mein.mixture.inference import choose_device
@@ -56,14 +54,15 @@ def evaluate(run: Run, *, has_baseline: bool = True) -> list[Row]:
         systems |= previous_run_log_probs(folder, config, part, texts) if has_baseline else {}
         classifiers = Classifiers(folder, config, run.device, knows_dev=part != "dev", indexer=run.indexer)
         systems |= log_probs_of_all(classifiers, part, texts, run.runtime.reporter)
-    rows = compare(ids, systems, seed=config.seed)
+    rows = compare(ids, systems, seed=config.seed, has_lexicon=run.has_lexicon)
     _write_predictions(folder / "predictions.parquet", ids, systems)
     if run.is_taught:
         write_highlights(folder, classifiers.mixture, texts, ids, systems)
     folder.rewind("verdict", 0)
     for row in rows:
-        folder.record("verdict", part=part, **as_plain(row))
-    folder.record("verdict", headline=sentence(rows, config))
+        folder.record("verdict", part=part, **row.to_dict())
+    verdict = verdict_of(rows, credited(config))
+    folder.record("verdict", **verdict.to_dict(), headline=sentence_of(verdict))
     seal(folder)
     return rows
 
@@ -71,13 +70,19 @@ def evaluate(run: Run, *, has_baseline: bool = True) -> list[Row]:
 def read_rows(folder: RunFolder) -> list[Row]:
     """The table of a finished run, as `evaluate` left it."""
     verify(folder, read_done(folder).listed, ["metrics.jsonl"])
-    return [row_from_plain(line) for line in folder.metrics("verdict") if "system" in line]
+    return [Row.from_dict(line) for line in folder.metrics("verdict") if "system" in line]
 
 
-def sentence(rows: Sequence[Row], config: Config) -> str:
-    """What a table says, in one sentence, of a run with this config."""
-    credited = IMITATORS if config.expert.reads_raw_text else UNLABELED_TEXT
-    return headline(rows, credited=credited, is_self_training=config.expert.is_self_training)
+def read_verdict(folder: RunFolder) -> Verdict:
+    """The verdict of a finished run, as `evaluate` left it."""
+    return Verdict.from_dict(next(line for line in folder.metrics("verdict") if "outcome" in line))
+
+
+def credited(config: Config) -> Credited:
+    """What gets the credit where the mixture of a run with this config wins."""
+    if config.expert.is_self_training:
+        return "self-training"
+    return "imitators" if config.expert.reads_raw_text else "unlabeled text"
 
 
 def log_probs_of_all(
@@ -98,7 +103,7 @@ def log_probs_of_all(
                 known = model, model.networks.logits(documents.words, task)
         return known[1]
 
-    for name in (EXPERT, *CONTROLS):
+    for name in (EXPERT, *control_names()):
         if name in classifiers.systems:
             model = classifiers.load(name)
             seen = _noise(classifiers.config, alpha, part) if SYSTEMS[name].evidence == "random" else alpha
@@ -149,24 +154,6 @@ def _noise(config: Config, alpha: np.ndarray, part: str) -> np.ndarray:
     """The random vectors of a part: on dev those that the control was tuned with."""
     I, n, Y = alpha.shape
     return random_alpha(I, n, Y, config.seed, part)
-
-
-def row_from_plain(line: dict[str, Any]) -> Row:
-    """The row that `as_plain` gave."""
-    scores = Scores(**{name: line[name] for name in Scores.__dataclass_fields__})
-    difference = None if line["difference"] is None else BootstrapResult(**line["difference"])
-    return Row(line["system"], scores, tuple(line["interval"]), line["p_value"], difference)
-
-
-def as_plain(row: Row) -> dict[str, object]:
-    """A row of the table as plain data."""
-    return {
-        "system": row.name,
-        **row.scores.to_dict(),
-        "interval": row.interval,
-        "p_value": row.p_value,
-        "difference": None if row.difference is None else vars(row.difference),
-    }
 
 
 def _write_predictions(path: Path, ids: np.ndarray, systems: dict[str, np.ndarray]) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
 from mein.config import Config
-from mein.data.corpus import Source, in_chunks
+from mein.data.corpus import DocumentStream, in_chunks
 from mein.data.labels import in_number
 from mein.data.splits import empty_texts
 from mein.errors import InputError, RunError
@@ -56,7 +56,11 @@ def encode_parts(
 
 
 def encode_raw(
-    config: Config, source: Source, folder: RunFolder, reporter: Reporter, reader: Reader | None = None
+    config: Config,
+    source: DocumentStream,
+    folder: RunFolder,
+    reporter: Reporter,
+    reader: Reader | None = None,
 ) -> None:
     """The same for unlabeled text only: leave vocabularies and two stores, `unlabeled` and `held_out`."""
     if (folder / "prepared.json").exists():

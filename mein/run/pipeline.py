@@ -7,7 +7,6 @@ from mein.config import Config
 from mein.data.corpus import Corpus
 from mein.data.soft_labels import SoftLabels
 from mein.evaluation.comparison import Row
-from mein.evaluation.systems import CONTROLS
 from mein.run.algorithm import train
 from mein.run.evaluate import evaluate
 from mein.run.prepare import prepare
@@ -23,7 +22,7 @@ def train_and_evaluate(
     reporter: Reporter,
     *,
     resume: bool = False,
-    controls: Sequence[str] = CONTROLS,
+    controls: Sequence[str] | None = None,
     soft_labels: SoftLabels | None = None,
     has_baseline: bool = True,
 ) -> list[Row]:

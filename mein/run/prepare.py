@@ -8,7 +8,7 @@ from mein.config import Config
 from mein.data.corpus import Corpus
 from mein.data.soft_labels import SoftLabels, SoftLabelTable
 from mein.errors import MeinError, RunError
-from mein.evaluation.systems import CONTROLS
+from mein.evaluation.systems import control_names
 from mein.mixture.inference import choose_device
 from mein.model.artefacts import HUB, load_indexer
 from mein.model.build import open_reader, open_soft_labels
@@ -31,7 +31,7 @@ def prepare(
     reporter: Reporter,
     *,
     resume: bool = False,
-    controls: Sequence[str] = CONTROLS,
+    controls: Sequence[str] | None = None,
     soft_labels: SoftLabels | None = None,
     spread: Spread | None = None,
 ) -> Run:
@@ -62,6 +62,7 @@ def prepare(
             raise
     runtime = Runtime(folder, reporter, config.runtime.checkpoint_seconds)
     indexer = load_indexer(config, folder, reader)
+    controls = control_names() if controls is None else controls
     return Run(config, corpus, labeled, counts, indexer, runtime, device, controls)
 
 

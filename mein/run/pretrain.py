@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from mein.config import Config, refuse_large_rate
-from mein.data.corpus import Source
+from mein.data.corpus import DocumentStream
 from mein.errors import ConfigError, RunError
 from mein.experts.language_model import LanguageModel
 from mein.hub import HubTokenizer, fetch_masked, load_masked, save_encoder
@@ -34,14 +34,14 @@ from mein.runtime.tensors import load_facts, save_tensors
 from mein.store.store import Store
 from mein.text.ragged import Ragged
 from mein.text.words import Words
-from mein.training.language_model import STAGE, Text, perplexity, train_language_model
+from mein.training.language_model import STAGE, EncodedText, perplexity, train_language_model
 from mein.training.loop import Runtime
 from mein.training.masked import MASKED_STAGE, train_masked_model
 
 
 def pretrain(
     config: Config,
-    source: Source,
+    source: DocumentStream,
     name: str,
     folder: RunFolder,
     reporter: Reporter,
@@ -69,8 +69,8 @@ def pretrain(
 def language_model(
     config: Config,
     words: Words,
-    texts: Sequence[Text],
-    held_out: Text,
+    texts: Sequence[EncodedText],
+    held_out: EncodedText,
     runtime: Runtime,
     device: torch.device,
 ) -> LanguageModel:
@@ -115,7 +115,7 @@ def held_apart(words: Ragged, seed: int) -> tuple[Rows, Rows]:
 
 
 def adapt(
-    config: Config, source: Source, name: str, out: Path, reporter: Reporter, *, resume: bool = False
+    config: Config, source: DocumentStream, name: str, out: Path, reporter: Reporter, *, resume: bool = False
 ) -> float:
     """Pre-train the expert's encoder further on the source's text, in `out`; its held-out perplexity."""
     refuse_large_rate(config, "pretraining")

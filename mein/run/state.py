@@ -12,7 +12,7 @@ import torch
 from mein.config import Config
 from mein.data.corpus import Corpus
 from mein.evaluation.metrics import fit_temperature
-from mein.evaluation.systems import CONTROLS, MIXTURE, SYSTEMS
+from mein.evaluation.systems import MIXTURE, SYSTEMS, control_names
 from mein.experts.base import Expert
 from mein.imitators.reference import Imitators
 from mein.mixture.gates import Weights
@@ -49,7 +49,7 @@ class Run:
     indexer: Indexer
     runtime: Runtime
     device: torch.device
-    controls: Sequence[str] = CONTROLS
+    controls: Sequence[str] = field(default_factory=control_names)
     """The systems that are tuned beside the mixture, where there are imitators."""
     stores: dict[str, Store] = field(default_factory=dict)
 

@@ -18,8 +18,8 @@ import torch
 
 from mein.config import Config, load_config
 from mein.data.columns import ColumnsConfig
-from mein.data.corpus import Corpus, Source, corpus_of_files
-from mein.data.files import find_files
+from mein.data.corpus import Corpus, DocumentStream, corpus_of_files
+from mein.data.formats import find_files
 from mein.data.readers import Documents, read_documents
 from mein.data.soft_labels import SoftLabels
 from mein.data.splits import KnownTexts
@@ -47,9 +47,8 @@ from mein.runtime.progress import Reporter
 from mein.runtime.ranks import barrier, first_goes_ahead, is_first, rank, world
 from mein.runtime.run_folder import RunFolder
 from mein.store.repair import drop_damaged_labels, quarantine
-from mein.store.sample import drawn_from_few_shards, write_excerpt
 from mein.store.store import Store, link_store
-from mein.store.writing import Spread, write_store
+from mein.store.writing import Spread, drawn_from_few_shards, write_excerpt, write_store
 
 
 def refuse_strange(run: FinishedRun, store: Store) -> None:
@@ -61,7 +60,7 @@ def refuse_strange(run: FinishedRun, store: Store) -> None:
         )
 
 
-def texts_of(paths: Sequence[str], columns: ColumnsConfig, *, may_guess: bool = True) -> Source:
+def texts_of(paths: Sequence[str], columns: ColumnsConfig, *, may_guess: bool = True) -> DocumentStream:
     """The documents of some files, folders, globs or URLs, one after another.
 
     may_guess: where one lacks the column that is named for the text, whether to guess its own.
@@ -76,12 +75,12 @@ def texts_of(paths: Sequence[str], columns: ColumnsConfig, *, may_guess: bool = 
 
 def encode(
     like: FinishedRun,
-    texts: Source,
+    texts: DocumentStream,
     names: Sequence[str],
     at: str,
     reporter: Reporter,
     *,
-    test: Source | None = None,
+    test: DocumentStream | None = None,
     soft_labels: SoftLabels | None = None,
     workers: int | None = None,
     spread: Spread | None = None,
@@ -192,8 +191,6 @@ SHARED = ("words.txt", "pieces.model", "vocabularies.json", "labels.json", "expe
 OF_THE_TEACHER = (TEACHER, LEXICON_OF_TRAIN)  # shared too where a lexicon teaches
 FREE = ("imitators", "imitator_training", "mixture", "fine_tuning", "runtime")  # settings that may differ
 
-Paths = Mapping[str, str | None]  # labeled, dev, test: where they lie now, or none for where they lay
-
 
 def begin(
     like: FinishedRun, store: Store, config: Config, corpus: Corpus, out: Path, reporter: Reporter
@@ -268,7 +265,7 @@ def settings_like(like: FinishedRun, overrides: Mapping[str, Any]) -> Config:
     return load_config(file=like.folder / "config.json", overrides=overrides)
 
 
-def corpus_like(like: FinishedRun, store: str, given: Paths) -> Corpus:
+def corpus_like(like: FinishedRun, store: str, given: Mapping[str, str | None]) -> Corpus:
     """The labeled documents that a run was made from, and the store instead of its text."""
     names = like.folder.read_json("config.json").get("data", {})
     paths = {part: names.get(part) if path is None else path for part, path in given.items()}

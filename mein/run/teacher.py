@@ -34,7 +34,7 @@ from mein.runtime.progress import Reporter
 from mein.runtime.ranks import barrier, is_first, rank, world
 from mein.runtime.run_folder import RunFolder
 from mein.runtime.tensors import digest_in
-from mein.store.manifest import EXPERT_COLUMN, label_file, labeled_by, read_labels, seal_labels, write_labels
+from mein.store.files import EXPERT_COLUMN, label_file, labeled_by, read_labels, seal_labels, write_labels
 from mein.store.store import Store
 from mein.text.ragged import Ragged
 
@@ -68,7 +68,9 @@ class Teacher:
         return functional.softmax(torch.from_numpy(together), dim=1).float().numpy()
 
 
-Work = Callable[[Sequence[int]], Iterator[int]]  # labels shards; yields how many more documents are done
+LabelShards = Callable[
+    [Sequence[int]], Iterator[int]
+]  # labels shards; yields how many more documents are done
 LabelingEngine = Callable[[Teacher, Store, Sequence[Label], str, Sequence[int]], Iterator[int]]
 """The same on other machines; yields each shard when it is done."""
 
@@ -82,7 +84,9 @@ def label_documents(
     torch.cuda.empty_cache()  # a batch takes gigabytes of a GPU, and training needs other sizes
 
 
-def label_store(store: Store, classes: Sequence[Label], by: str, work: Work, reporter: Reporter) -> int:
+def label_store(
+    store: Store, classes: Sequence[Label], by: str, work: LabelShards, reporter: Reporter
+) -> int:
     """Label the shards without labels, verify the others, and seal the store.
 
     Returns how many shards other teachers labeled. Every rank must call, and takes its share of the shards.

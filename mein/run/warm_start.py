@@ -32,7 +32,7 @@ from mein.runtime.tensors import load_facts, load_tensors, save_tensors
 from mein.store.store import Store
 from mein.text.ragged import Ragged, concatenate
 from mein.text.vectors import word_vectors
-from mein.training.language_model import Text
+from mein.training.language_model import EncodedText
 from mein.training.stages import LabeledPart, SupervisedConfig, drawn_rows
 
 VECTORS = "vectors"
@@ -49,8 +49,8 @@ def prepare_start(run: Run, expert: Expert) -> None:
 
 def _language_model(run: Run) -> LanguageModel:
     if run.is_taught:
-        texts: list[Text] = [run.store(part) for part in ("train", "unlabeled")]
-        held_out: Text = run.store("held_out")
+        texts: list[EncodedText] = [run.store(part) for part in ("train", "unlabeled")]
+        held_out: EncodedText = run.store("held_out")
     else:
         learned_from, held_out = held_apart(run.store("train").words(), run.config.seed)
         texts = [learned_from]

@@ -71,7 +71,7 @@ def held_folder(path: Path, *, waits: bool = False, remedy: str = "choose anothe
         try:
             yield
         except BaseException:
-            if is_new and [file.name for file in path.iterdir()] == [".lock"]:
+            if is_new and path.is_dir() and [file.name for file in path.iterdir()] == [".lock"]:
                 shutil.rmtree(path, ignore_errors=True)
             raise
 

@@ -20,7 +20,7 @@ from typing import IO, Any, TypeVar
 from mein.errors import RunError
 
 Worker = subprocess.Popen[bytes]
-Job = TypeVar("Job")
+T = TypeVar("T")
 
 
 def cores() -> int:
@@ -51,7 +51,7 @@ def own_path() -> str:
 
 
 def answers(
-    workers: Sequence[Worker], jobs: Iterable[Job], send: Callable[[Job, IO[bytes]], None], died: str
+    workers: Sequence[Worker], jobs: Iterable[T], send: Callable[[T, IO[bytes]], None], died: str
 ) -> Iterator[dict[str, Any]]:
     """What the workers answer to each job, in the jobs' order; they end with the last answer.
 
@@ -87,8 +87,8 @@ def answer(**content: Any) -> None:
 def _submitted(
     threads: ThreadPoolExecutor,
     idle: "SimpleQueue[Worker]",
-    jobs: Iterable[Job],
-    send: Callable[[Job, IO[bytes]], None],
+    jobs: Iterable[T],
+    send: Callable[[T, IO[bytes]], None],
     died: str,
     waiting: int,
 ) -> Iterator["Future[dict[str, Any]]"]:
@@ -103,7 +103,7 @@ def _submitted(
 
 
 def _hand_over(
-    idle: "SimpleQueue[Worker]", job: Job, send: Callable[[Job, IO[bytes]], None], died: str
+    idle: "SimpleQueue[Worker]", job: T, send: Callable[[T, IO[bytes]], None], died: str
 ) -> dict[str, Any]:
     """Give a job to an idle worker and wait until it is done."""
     worker = idle.get()
@@ -116,7 +116,7 @@ def _hand_over(
     return found
 
 
-def _ask(worker: Worker, job: Job, send: Callable[[Job, IO[bytes]], None], died: str) -> dict[str, Any]:
+def _ask(worker: Worker, job: T, send: Callable[[T, IO[bytes]], None], died: str) -> dict[str, Any]:
     assert worker.stdin is not None
     assert worker.stdout is not None
     try:

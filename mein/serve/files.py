@@ -15,9 +15,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 
 from mein.data.columns import find_text_column, remedy
+from mein.data.formats import open_writer
 from mein.data.labels import Label
 from mein.data.readers import plain_text, read_tables
-from mein.data.writers import open_writer
 from mein.errors import InputError
 from mein.model.model import Model
 from mein.predict.predict import free_name

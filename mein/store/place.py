@@ -20,7 +20,18 @@ from typing import Protocol
 from mein.data.files import locate
 from mein.errors import DamagedFile, RunError
 from mein.runtime.files import atomic_path, cache_folder, held_folder, is_temporary, sha256_of, writing_failed
-from mein.store.shards import damaged, missing
+
+LEFT_OUT = "`mein label` and `mein imitate` go on without it with --quarantine"
+
+
+def damaged(path: Path | str) -> DamagedFile:
+    """One sentence for a file that is not what was written."""
+    return DamagedFile(f"{path} is damaged; restore it from a copy or make it again; {LEFT_OUT}.")
+
+
+def missing(path: Path | str) -> DamagedFile:
+    """One sentence for a file that is gone."""
+    return DamagedFile(f"{path} is missing; restore it from a copy or make it again; {LEFT_OUT}.")
 
 
 class Folder:

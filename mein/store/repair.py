@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from mein.data.labels import Label
 from mein.errors import DamagedFile, InputError, RunError
 from mein.runtime.files import sha256_of
-from mein.store.manifest import LABELS, Shard, label_file, labeled_by, read_labels, write_manifest
+from mein.store.files import LABELS, Shard, label_file, labeled_by, read_labels, write_manifest
 from mein.store.store import Store
 
 QUARANTINE = "quarantine"

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from mein.data.labels import Label
 from mein.errors import DamagedFile, RunError
-from mein.store.manifest import (
+from mein.store.files import (
     EXPERT_COLUMN,
     LABELS,
     MANIFEST,
@@ -30,13 +30,16 @@ from mein.store.manifest import (
     damaged_manifest,
     label_file,
     manifest_of,
+    read_batch,
     read_json,
     read_labels,
     read_manifest,
+    to_array,
+    to_ragged,
+    write_arrays,
     write_json,
 )
 from mein.store.place import Place, place_of
-from mein.store.shards import read_batch, to_array, to_ragged, write_arrays
 from mein.text.ragged import Ragged, concatenate, ragged
 
 __all__ = ["EXPERT_COLUMN", "LABELS", "Ragged", "Store", "link_store", "ragged"]

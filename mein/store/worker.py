@@ -18,9 +18,8 @@ import numpy as np
 from mein.errors import RunError
 from mein.runtime.files import sha256_of
 from mein.runtime.processes import answer
-from mein.store.manifest import Shard
+from mein.store.files import Shard, write_arrays
 from mein.store.place import Place, place_of
-from mein.store.shards import write_arrays
 from mein.text.indexer import Indexer
 from mein.text.pieces import Pieces
 from mein.text.ragged import offsets_of
@@ -31,7 +30,7 @@ LENGTH = np.dtype("<i8")
 
 
 @dataclass(frozen=True)
-class Job:
+class ShardJob:
     """A shard to be: the name of its file, its texts, and the fingerprint of what encodes them."""
 
     file: str
@@ -51,7 +50,7 @@ class Job:
         return {"encoder": self.indexer, "text": digest.hexdigest()}
 
 
-def write_shard(indexer: Indexer, place: Place, job: Job) -> Shard:
+def write_shard(indexer: Indexer, place: Place, job: ShardJob) -> Shard:
     """Encode one shard and write it."""
     words, pieces = indexer.encode_ragged(job.texts)
     counts = len(words.values), len(pieces.values)
@@ -62,7 +61,7 @@ def write_shard(indexer: Indexer, place: Place, job: Job) -> Shard:
     return Shard(job.file, len(job.texts), *counts, size, sha256)
 
 
-def send(job: Job, stream: IO[bytes]) -> None:
+def send(job: ShardJob, stream: IO[bytes]) -> None:
     """Write a job into a stream."""
     parts = job.packed()
     header = {"file": job.file, "encoder": job.indexer, "bytes": [len(part) for part in parts]}
@@ -72,7 +71,7 @@ def send(job: Job, stream: IO[bytes]) -> None:
     stream.flush()
 
 
-def receive(stream: IO[bytes]) -> Job | None:
+def receive(stream: IO[bytes]) -> ShardJob | None:
     """Read a job from a stream; none where the stream ends, also in mid-job."""
     line = stream.readline()
     if not line.endswith(b"\n"):
@@ -84,7 +83,7 @@ def receive(stream: IO[bytes]) -> Job | None:
     text = content.decode("utf-8", "surrogatepass")
     offsets = offsets_of(np.frombuffer(lengths, LENGTH)).tolist()
     texts = [text[start:stop] for start, stop in pairwise(offsets)]
-    return Job(header["file"], texts, header["encoder"])
+    return ShardJob(header["file"], texts, header["encoder"])
 
 
 def main() -> None:

@@ -14,25 +14,35 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from mein.errors import RunError
 from mein.runtime.files import sha256_of
 from mein.runtime.processes import Worker, answers, start_worker
 from mein.runtime.ranks import barrier
-from mein.store.manifest import (
+from mein.runtime.seeds import numpy_generator
+from mein.store.files import (
+    EXPERT_COLUMN,
     LABELS,
     MANIFEST,
     VERSION,
     Shard,
+    facts_of,
+    label_file,
+    read_batch,
     read_json,
+    seal_labels,
     shard_file,
+    write_arrays,
     write_json,
+    write_labels,
     write_manifest,
 )
 from mein.store.place import Place, place_of
-from mein.store.shards import facts_of, read_batch
 from mein.store.store import Store
-from mein.store.worker import CONFIG, PIECES, WORDS, Job, send, write_shard
+from mein.store.worker import CONFIG, PIECES, WORDS, ShardJob, send, write_shard
 from mein.text.indexer import Indexer
+from mein.text.ragged import concatenate
 
 DIED = (
     "A process that encodes text died (exit code {code}), perhaps for want of memory; "
@@ -40,7 +50,7 @@ DIED = (
 )
 
 
-def run_jobs(indexer: Indexer, place: Place, jobs: Iterable[Job], workers: int) -> Iterator[Shard]:
+def run_jobs(indexer: Indexer, place: Place, jobs: Iterable[ShardJob], workers: int) -> Iterator[Shard]:
     """Encode and write every job, in this process where there is one worker.
 
     At most `workers + 2` shards of text are in memory: those in work or waiting, and the one that
@@ -58,7 +68,9 @@ def run_jobs(indexer: Indexer, place: Place, jobs: Iterable[Job], workers: int) 
             yield write_shard(indexer, place, job)
 
 
-def _run_in_processes(indexer: Indexer, place: Place, jobs: Iterable[Job], workers: int) -> Iterator[Shard]:
+def _run_in_processes(
+    indexer: Indexer, place: Place, jobs: Iterable[ShardJob], workers: int
+) -> Iterator[Shard]:
     with tempfile.TemporaryDirectory() as folder:
         _save(indexer, Path(folder))
         started = [_start(folder, str(place)) for _ in range(workers)]
@@ -76,8 +88,9 @@ def _start(folder: str, place: str) -> Worker:
     return start_worker("mein.store.worker", [folder, place])
 
 
-Facts = Mapping[str, Any]
-Spread = Callable[[Indexer, Place, Iterator[Job]], Iterator[Shard]]  # writes shards that lack, and yields all
+Spread = Callable[
+    [Indexer, Place, Iterator[ShardJob]], Iterator[Shard]
+]  # writes shards that lack, and yields all
 
 
 def write_store(
@@ -88,7 +101,7 @@ def write_store(
     shard_documents: int,
     workers: int,
     shard_characters: int | None = None,
-    facts: Facts | None = None,
+    facts: Mapping[str, Any] | None = None,
     part: tuple[int, int] = (0, 1),
     spread: Spread | None = None,
 ) -> Store:
@@ -121,12 +134,12 @@ def write_store(
     return Store.open(at)
 
 
-def _write_shards(place: Place, indexer: Indexer, jobs: Iterable[Job], workers: int) -> list[Shard]:
+def _write_shards(place: Place, indexer: Indexer, jobs: Iterable[ShardJob], workers: int) -> list[Shard]:
     """Encode the texts of each shard that is not there already, whole."""
     found: list[Shard] = []
     there = set(place.names())
 
-    def lacking() -> Iterator[Job]:
+    def lacking() -> Iterator[ShardJob]:
         for job in jobs:
             shard = kept(place, job) if job.file in there else None
             if shard is None:
@@ -144,14 +157,14 @@ def _jobs(
     documents: int,
     characters: int | None,
     part: tuple[int, int],
-) -> Iterator[Job]:
+) -> Iterator[ShardJob]:
     """A rank's share of the shards to be."""
     rank, world = part
     for number, texts in islice(enumerate(_in_shards(chunks, documents, characters)), rank, None, world):
-        yield Job(shard_file(number), texts, fingerprint)
+        yield ShardJob(shard_file(number), texts, fingerprint)
 
 
-def kept(place: Place, job: Job) -> Shard | None:
+def kept(place: Place, job: ShardJob) -> Shard | None:
     """The shard that a former run left of these very texts, where it is whole."""
     with place.reading(job.file) as path:
         try:
@@ -165,7 +178,7 @@ def kept(place: Place, job: Job) -> Shard | None:
         return Shard(job.file, len(batch), **counts, bytes=path.stat().st_size, sha256=sha256_of(path))
 
 
-def _finished(at: Path | str, indexer: Indexer, facts: Facts) -> Store:
+def _finished(at: Path | str, indexer: Indexer, facts: Mapping[str, Any]) -> Store:
     store = Store.open(at)
     if store.fingerprint != indexer.fingerprint:
         raise RunError(
@@ -214,10 +227,47 @@ def _gathered(place: Place, shards: list[Shard], part: tuple[int, int]) -> list[
     return [Shard(**shard) for found in parts for shard in found["shards"]]
 
 
-def _finish(place: Place, shards: Sequence[Shard], indexer: Indexer, facts: Facts) -> None:
+def _finish(place: Place, shards: Sequence[Shard], indexer: Indexer, facts: Mapping[str, Any]) -> None:
     """Remove what belongs to no shard, then write the manifest, which makes it a store."""
     files = {shard.file for shard in shards}
     for name in place.names():
         if (name.startswith(("shard-", "part-")) and name not in files) or name == LABELS:
             place.remove(name)
     write_manifest(place, indexer.fingerprint, sorted(shards, key=lambda shard: shard.file), facts)
+
+
+MOST_SHARDS = 16  # that are looked at: a store on object storage must not be fetched for a few documents
+
+
+def drawn_from_few_shards(store: Store, count: int, seed: int) -> np.ndarray:
+    """So many rows, counted over the whole store, drawn at random from some shards drawn at random."""
+    draws = numpy_generator(seed, "excerpt")
+    starts = np.cumsum([0, *store.shard_lengths])
+    pool: list[np.ndarray] = []
+    for number, shard in enumerate(draws.permutation(store.shard_count)):
+        if number >= MOST_SHARDS and sum(map(len, pool)) >= count:
+            break
+        pool.append(np.arange(starts[shard], starts[shard + 1]))
+    rows: np.ndarray = np.sort(draws.choice(np.concatenate(pool), count, replace=False))
+    return rows
+
+
+def write_excerpt(at: Path, store: Store, rows: np.ndarray) -> None:
+    """Make the folder `at` a store of one shard with these rows, ascending, and their labels."""
+    assert store.classes is not None
+    starts = np.cumsum([0, *store.shard_lengths])
+    shards = np.searchsorted(starts, rows, side="right") - 1
+    parts = [(int(shard), rows[shards == shard] - starts[shard]) for shard in np.unique(shards)]
+    words = concatenate(store.words(shard).take(local) for shard, local in parts)
+    pieces = concatenate(store.pieces(shard).take(local) for shard, local in parts)
+    probs = np.concatenate([store.column(EXPERT_COLUMN, shard)[local] for shard, local in parts])
+    at.mkdir(parents=True, exist_ok=True)
+    place, file = place_of(at), shard_file(0)
+    with place.writing(file) as path:
+        write_arrays(path, {"words": words, "pieces": pieces}, {"encoder": store.fingerprint})
+        size, sha256 = path.stat().st_size, sha256_of(path)
+    with place.writing(label_file(file)) as path:
+        write_labels(path, probs, store.classes)
+    written = [Shard(file, len(rows), len(words.values), len(pieces.values), size, sha256)]
+    write_manifest(place, store.fingerprint, written, {})
+    seal_labels(place, written, store.classes)

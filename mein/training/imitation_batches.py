@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from mein.runtime.seeds import numpy_generator
-from mein.store.manifest import EXPERT_COLUMN
+from mein.store.files import EXPERT_COLUMN
 from mein.store.store import Store
 from mein.text.batches import PiecesOnDevice, by_tokens, to_device
 from mein.text.ragged import Ragged, concatenate

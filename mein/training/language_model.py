@@ -24,7 +24,7 @@ from mein.runtime import ranks
 from mein.runtime.seeds import numpy_generator
 from mein.text.batches import in_batches, pad_words, to_device
 from mein.text.ragged import Ragged
-from mein.training.loop import OptimizationConfig, Outcome, Runtime, Stage, train
+from mein.training.loop import OptimizationConfig, Runtime, Stage, StageOutcome, train
 from mein.training.objectives import Randomness
 from mein.training.parallel import Share, own_share
 
@@ -78,7 +78,7 @@ def mean_loss(
 STAGE = "language_model"
 
 
-class Text(Protocol):
+class EncodedText(Protocol):
     """Encoded text in shards; a store is one."""
 
     @property
@@ -119,12 +119,12 @@ class PretrainingConfig(OptimizationConfig):
 
 def train_language_model(
     model: LanguageModel,
-    texts: Sequence[Text],
-    held_out: Text,
+    texts: Sequence[EncodedText],
+    held_out: EncodedText,
     config: PretrainingConfig,
     runtime: Runtime,
     seed: int,
-) -> Outcome:
+) -> StageOutcome:
     """Learn to say the next word (and the one before) of some texts; judged on another text."""
     device = device_of(model)
     blocks = Blocks(texts, config, seed)
@@ -132,7 +132,7 @@ def train_language_model(
         raise InputError("There is too little text for a language model: give more than a document or two.")
     states = [model.reader(i).start(config.lanes) for i in range(len(model.readers))]
 
-    def loss(segment: Segment, step: int) -> Tensor:
+    def loss(segment: TextSegment, step: int) -> Tensor:
         dropout = Randomness(seed, STAGE, step).generator("dropout", device, segment.share)
         total = torch.zeros((), device=device)
         for direction, rows in enumerate(segment.rows):
@@ -143,7 +143,7 @@ def train_language_model(
             total = total + found
         return total
 
-    def fetch(columns: np.ndarray) -> Segment:
+    def fetch(columns: np.ndarray) -> TextSegment:
         return blocks.segment(columns, device, len(model.readers))
 
     def score() -> dict[str, float]:
@@ -160,7 +160,7 @@ def train_language_model(
 
 
 @dataclass(frozen=True)
-class Segment:
+class TextSegment:
     """Words (B, L + 1) for each direction, whether a block begins with them, and whose rows are our share."""
 
     rows: list[Tensor]
@@ -175,9 +175,9 @@ class Blocks:
     lanes. How many columns a block has does not change from epoch to epoch.
     """
 
-    def __init__(self, texts: Sequence[Text], config: PretrainingConfig, seed: int) -> None:
+    def __init__(self, texts: Sequence[EncodedText], config: PretrainingConfig, seed: int) -> None:
         self.config, self.seed = config, seed
-        self.parts: list[tuple[Text, int, np.ndarray | None]] = []
+        self.parts: list[tuple[EncodedText, int, np.ndarray | None]] = []
         widths = []
         for text, shard in _shards(texts):
             lengths = text.words(shard).lengths
@@ -212,7 +212,7 @@ class Blocks:
                 stop = min(start + self.config.segment, self.widths[block])
                 yield np.arange(start, stop) + self.starts[block] + epoch * self.columns
 
-    def segment(self, columns: np.ndarray, device: torch.device, directions: int) -> Segment:
+    def segment(self, columns: np.ndarray, device: torch.device, directions: int) -> TextSegment:
         """The words of planned columns and of the one behind them; the other direction's from the end."""
         epoch, first = divmod(int(columns[0]), self.columns)
         block = int(np.searchsorted(self.starts, first, side="right")) - 1
@@ -220,7 +220,9 @@ class Blocks:
         ahead, behind = self._matrix(epoch, block)
         rows = [matrix[:, start : start + len(columns) + 1] for matrix in (ahead, behind)[:directions]]
         share = own_share((rows[0][:, 1:] != 0).sum(1))
-        return Segment([to_device(np.ascontiguousarray(part), device) for part in rows], start == 0, share)
+        return TextSegment(
+            [to_device(np.ascontiguousarray(part), device) for part in rows], start == 0, share
+        )
 
     def matrix(self, epoch: int, block: int) -> tuple[np.ndarray, np.ndarray]:
         """The words (lanes, columns) of a block, padded with 0 at the end of rows, and each row reversed."""
@@ -242,7 +244,7 @@ class Blocks:
         return int(np.clip(words // self.config.segment, 1, self.config.lanes))
 
 
-def _shards(texts: Sequence[Text]) -> list[tuple[Text, int]]:
+def _shards(texts: Sequence[EncodedText]) -> list[tuple[EncodedText, int]]:
     return [(text, shard) for text in texts for shard in range(text.shard_count)]
 
 
@@ -259,7 +261,7 @@ def side_by_side(words: Ragged, lanes: int) -> np.ndarray:
 
 
 @torch.no_grad()
-def perplexity(model: LanguageModel, held_out: Text) -> float:
+def perplexity(model: LanguageModel, held_out: EncodedText) -> float:
     """exp of the mean -log p of a word, over all words and directions, each document from a zero state."""
     device = device_of(model)
     total, words = torch.zeros(2, dtype=torch.float64, device=device)

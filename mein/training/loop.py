@@ -202,7 +202,7 @@ class Runtime:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class StageOutcome:
     """Which epoch was best, what it scored, and how many were run."""
 
     epoch: int
@@ -210,7 +210,7 @@ class Outcome:
     epochs: int
 
 
-def train(stage: Stage, config: OptimizationConfig, runtime: Runtime) -> Outcome:
+def train(stage: Stage, config: OptimizationConfig, runtime: Runtime) -> StageOutcome:
     """Train to the best epoch; its weights are left in `stage.parameters`.
 
     Epoch 0, the weights as they came, is a candidate. After a kill the stage goes on where its
@@ -235,7 +235,7 @@ def train(stage: Stage, config: OptimizationConfig, runtime: Runtime) -> Outcome
         best = _evaluate(stage, average, state, best, runtime, seconds=time.monotonic() - started)
         save_state(path, stage, state, best, optimizer)
     copy_into(stage.parameters, best)
-    return Outcome(state.best_epoch, state.best_score, state.epoch)
+    return StageOutcome(state.best_epoch, state.best_score, state.epoch)
 
 
 def _is_stale(state: StageState, config: OptimizationConfig) -> bool:

@@ -17,8 +17,8 @@ from mein.mixture.inference import batch_tokens, device_of, fast_precision
 from mein.runtime.seeds import numpy_generator
 from mein.text.batches import WordBatch, bucketed, in_batches, pad_words, to_device
 from mein.text.ragged import Ragged
-from mein.training.language_model import PretrainingConfig, Text
-from mein.training.loop import Outcome, Runtime, Stage, train
+from mein.training.language_model import EncodedText, PretrainingConfig
+from mein.training.loop import Runtime, Stage, StageOutcome, train
 from mein.training.objectives import Randomness
 from mein.training.parallel import Share, own_share
 
@@ -30,13 +30,13 @@ NOT_ASKED = -1
 def train_masked_model(
     model: MaskedModel,
     vocabulary: Vocabulary,
-    text: Text,
-    held_out: Text,
+    text: EncodedText,
+    held_out: EncodedText,
     longest: int | None,
     config: PretrainingConfig,
     runtime: Runtime,
     seed: int,
-) -> Outcome:
+) -> StageOutcome:
     """Learn to tell the hidden tokens of passages of at most `longest` tokens; judged on another text."""
     device = device_of(model)
     passages = Passages(text, longest, config.lanes, seed)
@@ -66,7 +66,7 @@ def train_masked_model(
 class Passages:
     """A text in passages of at most so many tokens, numbered on from shard to shard and epoch to epoch."""
 
-    def __init__(self, text: Text, longest: int | None, lanes: int, seed: int) -> None:
+    def __init__(self, text: EncodedText, longest: int | None, lanes: int, seed: int) -> None:
         self.lanes, self.seed = lanes, seed
         self._shard = lru_cache(maxsize=2)(lambda shard: text.words(shard).pieces(longest))
         self.starts = np.cumsum([0, *(len(self._shard(shard)) for shard in range(text.shard_count))])
@@ -127,7 +127,7 @@ def hide(passages: Ragged, vocabulary: Vocabulary, share: float, random: np.rand
 
 
 def hidden_once(
-    text: Text, longest: int | None, vocabulary: Vocabulary, share: float, seed: int
+    text: EncodedText, longest: int | None, vocabulary: Vocabulary, share: float, seed: int
 ) -> list[Hidden]:
     """The passages of each shard of a short text, hidden once and for all epochs."""
     return [

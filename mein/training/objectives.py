@@ -49,7 +49,7 @@ class Randomness:
 
 
 @dataclass(frozen=True)
-class Labeled:
+class LabeledBatch:
     """A labeled batch: what the expert reads, alpha (I, B, Y), a constant, labels, weights (B,).
 
     Labels are ids (B,), or probabilities (B, Y). Or a share of one, which is `part` of the whole batch.
@@ -62,14 +62,16 @@ class Labeled:
     share: Share | None = None
     part: float = 1.0
 
-    def shared(self) -> "Labeled":
+    def shared(self) -> "LabeledBatch":
         """This process's share; itself where there is no other."""
         share = own_share(self.batch.lengths.cpu().numpy())
         if share is None:
             return self
         rows = to_device(share.rows, self.labels.device)
         batch = taken(self.batch, rows)
-        return Labeled(batch, self.alpha[:, rows], self.labels[rows], self.weights[rows], share, share.part)
+        return LabeledBatch(
+            batch, self.alpha[:, rows], self.labels[rows], self.weights[rows], share, share.part
+        )
 
     def loss(self, logits: Tensor) -> Tensor:
         """L_s of logits (B, Y); of a share, its part of the whole batch's."""
@@ -125,7 +127,7 @@ class Objective(ABC):
     """The words (V, K) that each word may be pushed to, found anew before each epoch."""
 
     @abstractmethod
-    def loss(self, expert: Expert, gates: Tensor, labeled: Labeled, randomness: Randomness) -> Tensor:
+    def loss(self, expert: Expert, gates: Tensor, labeled: LabeledBatch, randomness: Randomness) -> Tensor:
         """The loss of a step. Its `backward` completes all gradients.
 
         Subtle: adversarial training has filled some of them by then, so they must be zero before.
@@ -136,7 +138,7 @@ class Objective(ABC):
 class Plain(Objective):
     """L_s, and nothing else."""
 
-    def loss(self, expert: Expert, gates: Tensor, labeled: Labeled, randomness: Randomness) -> Tensor:
+    def loss(self, expert: Expert, gates: Tensor, labeled: LabeledBatch, randomness: Randomness) -> Tensor:
         """L_s."""
         embedded, logits_of = _reading(expert, gates, labeled, randomness)
         return labeled.loss(logits_of(embedded))
@@ -155,7 +157,7 @@ class Adversarial(Objective):
         """The norm of a perturbation at a step."""
         return self.epsilon * min(1.0, (step + 1) / (self.warm_up_steps + 1))
 
-    def loss(self, expert: Expert, gates: Tensor, labeled: Labeled, randomness: Randomness) -> Tensor:
+    def loss(self, expert: Expert, gates: Tensor, labeled: LabeledBatch, randomness: Randomness) -> Tensor:
         """L_s(e) + L_s(e + r).
 
         One way back through the network gives both g and the parameters' gradients of L_s(e); a document's
@@ -188,7 +190,7 @@ class Virtual(Objective):
     """The norm of vat's random first step."""
     neighbors: Tensor | None = None
 
-    def loss(self, expert: Expert, gates: Tensor, labeled: Labeled, randomness: Randomness) -> Tensor:
+    def loss(self, expert: Expert, gates: Tensor, labeled: LabeledBatch, randomness: Randomness) -> Tensor:
         """L_s + KL(p || q).
 
         The labeled and the perturbed documents go through the network together, for a batch of twice the
@@ -286,7 +288,7 @@ OBJECTIVES: dict[str, Callable[[Ingredients], Objective]] = {  # by expert.train
 
 
 def _reading(
-    expert: Expert, gates: Tensor, labeled: Labeled, randomness: Randomness
+    expert: Expert, gates: Tensor, labeled: LabeledBatch, randomness: Randomness
 ) -> tuple[Tensor, LogitsOf]:
     """A labeled batch embedded (B, T, D), and what gives the mixture's logits of its embeddings."""
     dropout = randomness.generator("dropout", device_of(expert), labeled.share)

@@ -12,25 +12,26 @@ import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor, nn
+from torch.nn import functional
 
 from mein.experts.base import Expert
-from mein.experts.gpu_lstm import STEP, Shape, can_capture
+from mein.experts.gpu_lstm import STEP, LstmShape, can_capture
 from mein.imitators.projected import projected_loss, stream_of
-from mein.imitators.reference import Imitators
+from mein.imitators.reference import Imitators, average_windows, imitation_loss
 from mein.imitators.windows import Stream
 from mein.mixture.gates import FreeGates, Gates
-from mein.mixture.inference import CachedLogits, device_of
+from mein.mixture.inference import CachedLogits, Evidence, device_of, imitator_alpha
 from mein.mixture.mixture import mix
 from mein.runtime import ranks
 from mein.runtime.seeds import numpy_generator
+from mein.store.files import EXPERT_COLUMN
 from mein.store.store import Store
 from mein.text.batches import PieceBatch, bucketed, pad_words, to_device
 from mein.text.ragged import Ragged
 from mein.training.imitation_batches import MixedShards
-from mein.training.loop import OptimizationConfig, Outcome, Runtime, Stage, train
-from mein.training.objectives import Labeled, Objective, Randomness, neighbors_of_epochs
+from mein.training.loop import OptimizationConfig, Runtime, Stage, StageOutcome, train
+from mein.training.objectives import LabeledBatch, Objective, Randomness, neighbors_of_epochs
 from mein.training.parallel import own_windows, share_of, shared_logits
-from mein.training.scores import imitation_scores, supervised_scores
 
 OFTEN = 64  # steps with a shape that repay what it costs to capture it
 
@@ -63,7 +64,9 @@ def made_ready(
     return expert.capturing(shapes_read(expert, objective, widths, documents))
 
 
-def shapes_read(expert: Expert, objective: Objective, widths: Iterable[int], documents: int) -> set[Shape]:
+def shapes_read(
+    expert: Expert, objective: Objective, widths: Iterable[int], documents: int
+) -> set[LstmShape]:
     """What an expert reads in steps of an objective over so many labeled documents."""
     unlabeled = objective.unlabeled_documents
     if not unlabeled:
@@ -147,7 +150,7 @@ def train_expert(
     objective: Objective,
     runtime: Runtime,
     seed: int,
-) -> Outcome:
+) -> StageOutcome:
     """Theta' = argmin L_s: the first line. It is the third with every lambda at -inf."""
     no_gates = FreeGates(0).to(device_of(expert))
     return fine_tune("expert", expert, no_gates, train_part, dev_part, config, objective, runtime, seed)
@@ -161,7 +164,7 @@ def train_imitators(
     runtime: Runtime,
     seed: int,
     labeled: Store | None = None,
-) -> Outcome:
+) -> StageOutcome:
     """Phi = argmin L_u: the second line. Reads the expert's word on each document, never a label.
 
     labeled: documents that are always learned from, beside those without labels.
@@ -241,7 +244,7 @@ def fine_tune(
     objective: Objective,
     runtime: Runtime,
     seed: int,
-) -> Outcome:
+) -> StageOutcome:
     """Theta, Lambda = argmin L'_s: the third line. With no imitators it is the control "closed gates"."""
     device, lengths = device_of(expert), train_part.words.lengths
     constants = (train_part.labels, train_part.weights, train_part.alpha)
@@ -251,11 +254,11 @@ def fine_tune(
         order = numpy_generator(seed, "order", name, epoch).permutation(len(train_part))
         yield from bucketed(lengths, config.batch_documents, order)
 
-    def fetch(rows: np.ndarray) -> Labeled:
+    def fetch(rows: np.ndarray) -> LabeledBatch:
         batch, at = pad_words(train_part.words.take(rows), device), to_device(rows, device)
-        return Labeled(batch, alpha[:, at], labels[at], weights[at]).shared()
+        return LabeledBatch(batch, alpha[:, at], labels[at], weights[at]).shared()
 
-    def loss(batch: Labeled, step: int) -> Tensor:
+    def loss(batch: LabeledBatch, step: int) -> Tensor:
         return objective.loss(expert, gates(), batch, Randomness(seed, name, step))
 
     @torch.no_grad()
@@ -290,3 +293,60 @@ def _batch_tokens(unlabeled: Store, labeled: Store | None, config: ImitationConf
 
 def _prefixed(prefix: str, module: nn.Module) -> dict[str, nn.Parameter]:
     return {f"{prefix}.{name}": p for name, p in module.named_parameters() if p.numel() and p.requires_grad}
+
+
+# What is measured after an epoch.
+
+
+def supervised_scores(logits: Tensor, labels: np.ndarray, weights: np.ndarray) -> dict[str, float]:
+    """Error (in %) decides between epochs, log-loss breaks ties; a document counts as it weighs.
+
+    Subtle: sums are exact, so that ties are ties, whichever documents are wrong.
+    """
+    y, w = torch.from_numpy(labels), torch.from_numpy(weights).double()
+    total, is_wrong = math.fsum(w.tolist()), logits.argmax(dim=1) != y
+    losses = functional.cross_entropy(logits.double(), y, reduction="none")
+    error = 100.0 * (math.fsum(w[is_wrong].tolist()) / total)
+    return {"dev_error": error, "dev_log_loss": (w @ losses).item() / total}
+
+
+@torch.no_grad()
+def center_evidence(imitators: Imitators, held_out: Store) -> None:
+    """Set the imitators' offset to their mean alpha over documents that they did not learn from."""
+    classes = imitators.offset.shape[1]
+    shards = range(held_out.shard_count)
+    alpha = [imitator_alpha(imitators, held_out.pieces(shard), classes) for shard in shards]
+    mean = np.concatenate(alpha, axis=1).mean(axis=1, dtype=np.float64)
+    imitators.offset += torch.from_numpy(mean).to(imitators.offset)
+
+
+@torch.no_grad()
+def imitation_scores(imitators: Imitators, held_out: Store) -> dict[str, float]:
+    """How well the imitators follow the expert on text that they did not learn from.
+
+    kl: the mean over positions and imitators, which is what stage 2 minimizes.
+    document_loss: the cross-entropy of softmax(s sum_i alpha_i), centered, against the expert, at the
+    best scale s: whether alpha ranks documents as the expert does. It is least while the imitators know
+    only what the expert knows best, and rises as they learn what he cannot say.
+    """
+    device = device_of(imitators)
+    said = Evidence(imitators, imitators.offset.shape[1])
+    evidence, targets, kl, positions = [], [], 0.0, 0
+    for shard in range(held_out.shard_count):
+        pieces, probs = held_out.pieces(shard), held_out.column(EXPERT_COLUMN, shard)
+        for rows, batch, log_probs in said.window_log_probs(pieces):
+            p = torch.from_numpy(probs[rows]).to(device)
+            entropy = -(torch.xlogy(p, p).sum(1) * batch.lengths).sum() * len(imitators.windows)
+            kl += (imitation_loss(p, log_probs, batch.document) * len(p) - entropy).item()
+            positions += int(batch.lengths.sum()) * len(imitators.windows)
+            evidence.append(average_windows(log_probs, batch.document, batch.lengths).sum(0).cpu())
+            targets.append(p.cpu())
+    together = torch.cat(evidence).double()
+    loss = _best_scaled_loss(together - together.mean(0), torch.cat(targets).double())
+    return {"kl": kl / max(1, positions), "document_loss": loss}
+
+
+def _best_scaled_loss(evidence: Tensor, targets: Tensor) -> float:
+    scales = 2.0 ** np.arange(-2.0, 7.5, 0.5)
+    losses = [-(targets * torch.log_softmax(s * evidence, 1)).sum(1).mean().item() for s in scales]
+    return min(losses)

@@ -20,11 +20,10 @@ import numpy as np
 import pyarrow as pa
 
 from mein.data.columns import ColumnsConfig
-from mein.data.files import find_files
+from mein.data.formats import Writer, find_files, open_writer
 from mein.data.labels import Label
 from mein.data.readers import read_documents
 from mein.data.splits import fingerprint, split_dev, word_string
-from mein.data.writers import Writer, open_writer
 from mein.errors import InputError
 from mein.runtime.files import write_atomically
 from paper.datasets.archive import Member, bounded_lines

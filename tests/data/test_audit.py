@@ -10,8 +10,8 @@ import pytest
 
 from mein.data.audit import Audit, audit
 from mein.data.columns import ColumnsConfig
+from mein.data.formats import open_writer
 from mein.data.readers import read_documents
-from mein.data.writers import open_writer
 from mein.errors import InputError
 
 GOOD = [("good food", "pos"), ("bad food", "neg"), ("great room", "pos"), ("poor room", "neg")]

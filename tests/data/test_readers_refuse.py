@@ -10,9 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from mein.data import tables
-from mein.data.files import format_of
+from mein.data.formats import format_of, open_writer
 from mein.data.readers import read_tables
-from mein.data.writers import open_writer
 from mein.errors import InputError, MissingExtra
 from tests.support.reading import PACK, put, read, refuses
 

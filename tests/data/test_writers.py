@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from numpy.testing import assert_equal
 
 from mein.data.columns import ColumnsConfig
+from mein.data.formats import open_writer
 from mein.data.readers import read_documents, read_tables
-from mein.data.writers import open_writer
 from mein.errors import InputError
 
 NAMES = [

@@ -33,10 +33,10 @@ def test_four_documents_by_hand() -> None:
     assert scores.error == 25.0
     assert scores.documents == 4
     # class 0: TP 2, FP 1, FN 0 -> 4/5; class 1: TP 1, FP 0, FN 1 -> 2/3
-    assert scores.macro_f1 == pytest.approx((4 / 5 + 2 / 3) / 2)
-    assert scores.log_loss == pytest.approx(-math.log(0.9 * 0.4 * 0.8 * 0.7) / 4)
+    assert scores["macro_f1"] == pytest.approx((4 / 5 + 2 / 3) / 2)
+    assert scores["log_loss"] == pytest.approx(-math.log(0.9 * 0.4 * 0.8 * 0.7) / 4)
     # bins of 1/15: 0.9, 0.6, 0.8 and 0.7 each lie alone; |1 - 0.9|, |0 - 0.6|, |1 - 0.8|, |1 - 0.7|
-    assert scores.calibration_error == pytest.approx((0.1 + 0.6 + 0.2 + 0.3) / 4)
+    assert scores["calibration_error"] == pytest.approx((0.1 + 0.6 + 0.2 + 0.3) / 4)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -45,8 +45,8 @@ def test_scores_equal_those_of_scikit_learn(seed: int) -> None:
     scores, predicted = evaluate(log_probs, labels), log_probs.argmax(axis=1)
     accuracy = sklearn_metrics.accuracy_score(labels, predicted)
     assert scores.error == pytest.approx(100 * (1 - accuracy))
-    assert scores.macro_f1 == pytest.approx(sklearn_metrics.f1_score(labels, predicted, average="macro"))
-    assert scores.log_loss == pytest.approx(sklearn_metrics.log_loss(labels, np.exp(log_probs)))
+    assert scores["macro_f1"] == pytest.approx(sklearn_metrics.f1_score(labels, predicted, average="macro"))
+    assert scores["log_loss"] == pytest.approx(sklearn_metrics.log_loss(labels, np.exp(log_probs)))
 
 
 @settings(deadline=None)
@@ -87,11 +87,11 @@ def test_calibration_error_is_zero_for_a_true_confidence_and_one_for_a_false_cer
 def test_a_probability_of_zero_gives_a_finite_loss_that_json_can_hold() -> None:
     log_probs = np.array([[0.0, -np.inf]])
     scores = evaluate(log_probs, np.array([1]))
-    assert 700 < scores.log_loss < 800
+    assert 700 < scores["log_loss"] < 800
     assert json.loads(json.dumps(scores.to_dict(), allow_nan=False)) == scores.to_dict()
 
 
-def test_scores_are_fields_by_name() -> None:
+def test_scores_are_values_by_name() -> None:
     scores = evaluate(*random_answers(0))
     assert list(scores.to_dict()) == [
         "error",
@@ -103,5 +103,5 @@ def test_scores_are_fields_by_name() -> None:
 
 
 def test_an_empty_set_is_refused_in_words() -> None:
-    with pytest.raises(InputError, match=r"nothing to score.*0 documents; give at least one"):
+    with pytest.raises(InputError, match=r"holds 0 documents: give at least one"):
         evaluate(np.empty((0, 2)), np.empty(0, dtype=np.int64))

@@ -11,15 +11,15 @@ from torch import Tensor, nn
 
 from mein.experts import gpu_lstm as captured
 from mein.experts.config import ExpertConfig
-from mein.experts.gpu_lstm import Captures, Forward, Run, Shape, read_in_range
+from mein.experts.gpu_lstm import Captures, Forward, LstmShape, RecurrentRun, read_in_range
 from mein.experts.lstm import LSTMExpert
 from mein.runtime import ranks
 from mein.text.batches import pad_words
 from mein.text.ragged import Ragged, ragged
 from mein.training import objectives, stages
 from mein.training import stages as shapes
-from mein.training.loop import Outcome, Stage
-from mein.training.objectives import Adversarial, Labeled, Objective, Plain, Randomness, Virtual
+from mein.training.loop import Stage, StageOutcome
+from mein.training.objectives import Adversarial, LabeledBatch, Objective, Plain, Randomness, Virtual
 from mein.training.stages import frequent_widths, shapes_read
 
 D, H, VOCABULARY = 8, 16, 50
@@ -28,7 +28,7 @@ SHAPES = [(3, 32, True), (3, 64, True), (2, 32, False)]
 
 def captures(
     monkeypatch: pytest.MonkeyPatch,
-    shapes: Iterable[Shape],
+    shapes: Iterable[LstmShape],
     has_state: bool = False,
     lstm: nn.LSTM | None = None,
 ) -> Captures:
@@ -39,7 +39,7 @@ def captures(
     return Captures(lstm or nn.LSTM(D, H, batch_first=True), shapes, has_state)
 
 
-def _watched(forward: Forward, lstm: nn.LSTM, documents: int, words: int, *_: object) -> Run:
+def _watched(forward: Forward, lstm: nn.LSTM, documents: int, words: int, *_: object) -> RecurrentRun:
     def run(embedded: Tensor, *state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         assert embedded.shape == (documents, words, D)
         found: tuple[Tensor, Tensor, Tensor] = forward(embedded, *state)
@@ -121,7 +121,7 @@ def test_adversarial_training_lets_its_first_reading_go(monkeypatch: pytest.Monk
     found = captures(monkeypatch, [(4, 32, True)], lstm=expert.lstm)
     taken = []
 
-    def fit(embedded: Tensor, learns: bool) -> Run | None:
+    def fit(embedded: Tensor, learns: bool) -> RecurrentRun | None:
         run = Captures.fit(found, embedded, learns)
         taken.append(run is not None)
         return run
@@ -153,10 +153,10 @@ def test_shapes_of_an_objective() -> None:
 class Watched(LSTMExpert):
     """An expert that tells what it was made ready for."""
 
-    ready: set[Shape] | None = None
+    ready: set[LstmShape] | None = None
 
     @contextmanager
-    def capturing(self, shapes: Iterable[Shape]) -> Iterator[None]:
+    def capturing(self, shapes: Iterable[LstmShape]) -> Iterator[None]:
         self.ready = set(shapes)
         yield
         self.ready = None
@@ -169,9 +169,9 @@ def test_a_stage_captures_where_it_can(monkeypatch: pytest.MonkeyPatch, processe
     monkeypatch.setattr(ranks, "world", lambda: processes)
     seen = []
 
-    def watched(stage: Stage, *_: object) -> Outcome:
+    def watched(stage: Stage, *_: object) -> StageOutcome:
         seen.append(expert.ready)
-        return Outcome(0, {}, 0)
+        return StageOutcome(0, {}, 0)
 
     monkeypatch.setattr(stages, "train", watched)
     labels, nothing = np.arange(4) % 2, np.zeros((0, 4, 2), np.float32)
@@ -200,7 +200,7 @@ OF: dict[str, Objective] = {
 def step(expert: LSTMExpert, training: str, device: torch.device) -> Tensor:
     """The gradient of a step, all parameters end to end."""
     labels, weights = torch.arange(4, device=device) % 2, torch.ones(4, device=device)
-    labeled = Labeled(pad_words(WORDS, device), torch.zeros(0, 4, 2, device=device), labels, weights)
+    labeled = LabeledBatch(pad_words(WORDS, device), torch.zeros(0, 4, 2, device=device), labels, weights)
     expert.zero_grad()
     gates = torch.zeros(0, device=device)
     OF[training].loss(expert, gates, labeled, Randomness(0, "expert", 3)).backward()  # type: ignore[no-untyped-call]

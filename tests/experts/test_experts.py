@@ -562,7 +562,9 @@ def test_pretrain_refuses_experts_without_a_language_model(
 
 
 def test_a_language_model_is_no_classifier(words: list[str], models: Path, tmp_path: Path) -> None:
-    sentence = r".*lm-lstm/imitators\.safetensors is missing: this is not a finished run\."
+    sentence = (
+        r"The run in .*lm-lstm holds no classifier: it is a language model for `mein train --lm`; give .*\."
+    )
     refuses(sentence, "predict", models / "lm-lstm", words[5], "--out", tmp_path / "out.csv")
 
 

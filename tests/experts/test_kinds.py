@@ -16,8 +16,7 @@ from mein import MeinClassifier
 from mein.errors import ConfigError
 from mein.evaluation.systems import MIXTURE
 from mein.experts.base import Blueprint, Expert
-from mein.experts.config import ExpertConfig
-from mein.experts.kinds import KINDS, Kind
+from mein.experts.config import KINDS, ExpertConfig, Kind
 from mein.model.loading import load_model
 from mein.report.record import read_finished
 from mein.runtime.tensors import load_tensors

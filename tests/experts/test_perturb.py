@@ -22,7 +22,7 @@ from mein.experts.perturb import (
 )
 from mein.text.batches import WordBatch, pad_words
 from mein.text.ragged import ragged
-from mein.training.objectives import Adversarial, Labeled, Randomness, perturbation_norm
+from mein.training.objectives import Adversarial, LabeledBatch, Randomness, perturbation_norm
 
 WORDS, CLASSES, D = 30, 3, 6
 DOCUMENTS = [[7, 3, 9, 4, 1], [5, 1], [8, 8, 2, 1], [12, 6, 3, 20, 11, 9, 1]]
@@ -65,7 +65,7 @@ def adversarial_push(expert: Recorded, rows: Sequence[int], more_padding: int, e
     batch = batch_of(rows, more_padding)
     labels = torch.tensor([row % CLASSES for row in rows])
     weights = torch.tensor([1.0 + row for row in rows])
-    labeled = Labeled(batch, torch.zeros(0, len(rows), CLASSES), labels, weights)
+    labeled = LabeledBatch(batch, torch.zeros(0, len(rows), CLASSES), labels, weights)
     expert.seen.clear()
     Adversarial(epsilon).loss(expert, torch.zeros(0), labeled, Randomness(1, "s", 0))
     clean, perturbed = expert.seen

@@ -15,7 +15,7 @@ from mein import MeinClassifier
 from mein.data.demo import demo_corpus
 from mein.errors import InputError
 from mein.explain import Explanation, as_page, explain
-from mein.explain.attribution import strongest
+from mein.explain.explanation import strongest
 from mein.explain.page import laid_out
 from mein.model.model import Model
 from mein.predict.predict import Predictor

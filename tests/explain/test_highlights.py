@@ -7,9 +7,15 @@ import pytest
 import torch
 
 from mein.evaluation.systems import EXPERT, MIXTURE
-from mein.explain.attribution import piece_scores
-from mein.explain.highlights import FRAGMENTS, changed, influence, informative_fragments, write_highlights
-from mein.explain.page import excerpt
+from mein.explain.explanation import piece_scores
+from mein.explain.highlights import (
+    FRAGMENTS,
+    changed,
+    excerpt,
+    influence,
+    informative_fragments,
+    write_highlights,
+)
 from mein.mixture.inference import imitator_alpha
 from mein.model.loading import load_model
 from mein.model.model import Model
@@ -104,7 +110,7 @@ def test_changed_documents_are_sorted_by_kind_and_certainty(model: Model) -> Non
     systems = {name: np.log(np.stack([of, 1 - np.array(of)], axis=1)) for name, of in p.items()}
     found = changed(model, TEXTS[:4], ids, systems)
     assert [(d["row"], d["kind"]) for d in found] == [
-        (0, "mended"),
+        (0, "corrected"),
         (2, "broken"),
         (3, "broken"),
         (1, "broken"),

@@ -9,6 +9,7 @@ import torch
 from numpy.testing import assert_array_equal
 from torch import Generator, Tensor, nn
 
+from mein.evaluation.systems import CLOSED_GATES, EXPERT
 from mein.experts.base import Expert
 from mein.experts.lstm import LSTMExpert
 from mein.mixture.inference import CachedLogits, expert_logits
@@ -84,7 +85,7 @@ def test_a_run_whose_mixture_stays_at_its_start_reads_no_document_twice(
     # dev: before stage 1, after each of its two epochs, and once more if the first or the start was the best
     asked = sum(read) - (labeled - dev) - raw - test
     assert asked in (3 * dev, 4 * dev)
-    assert len({row.scores.error for row in rows if row.name in ("expert", "closed gates")}) == 1
+    assert len({row.scores.error for row in rows if row.name in (EXPERT, CLOSED_GATES)}) == 1
 
 
 def test_what_was_remembered_is_what_would_have_been_said(

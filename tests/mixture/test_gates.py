@@ -116,7 +116,7 @@ def test_a_mixture_that_errs_nowhere_on_dev_is_calibrated_all_the_same() -> None
     fresh = evidence(4_000, 101, truth=0.8)
     far = fresh[0] + np.einsum("i,iny->ny", gates, fresh[1])
     careless, careful = (
-        evaluate(apply_temperature(far, fit_temperature(mixed, labels, usual)), fresh[2]).log_loss
+        evaluate(apply_temperature(far, fit_temperature(mixed, labels, usual)), fresh[2])["log_loss"]
         for usual in (1.0, tau)
     )
     assert careful < 0.1 * careless

@@ -15,7 +15,8 @@ from sklearn.preprocessing import normalize
 
 from mein.cli.train import _weights_line
 from mein.errors import RunError
-from mein.evaluation.comparison import headline
+from mein.evaluation.comparison import verdict_of
+from mein.evaluation.rendering import signed
 from mein.evaluation.systems import CLOSED_GATES, EXPERT, MIXTURE
 from mein.explain import explain
 from mein.explain.page import sum_of_parts
@@ -30,10 +31,8 @@ from mein.mixture.lexicon import (
 )
 from mein.model.loading import Classifiers, load_model, read_config
 from mein.report.card import card
-from mein.report.charts import signed
 from mein.report.page import page
 from mein.report.record import read_finished
-from mein.report.sections import verdict
 from mein.run.algorithm import learned_imitators
 from mein.run.evaluate import log_probs_of_all
 from mein.run.pipeline import train_and_evaluate
@@ -41,9 +40,8 @@ from mein.run.prepare import prepare
 from mein.run.state import evidence, evidence_on
 from mein.runtime.progress import Quiet
 from mein.runtime.run_folder import RunFolder
-from mein.runtime.tensors import load_tensors, save_tensors
+from mein.runtime.tensors import load_tensors
 from mein.serve.schema import explained
-from mein.sharing import save_pretrained
 from mein.text.ragged import Ragged, concatenate, ragged
 from tests.support import tiny
 
@@ -312,11 +310,11 @@ def test_the_explanation_adds_up_and_names_it(finished: Path) -> None:
 
 
 def test_the_report_shows_its_weight(finished: Path) -> None:
-    gates = load_tensors(finished / MIXED)[1]["gates"]
+    facts = load_tensors(finished / MIXED)[1]
     shown = page([read_finished(finished)])
-    assert len(gates) == 3
-    assert "The rest is the expert's and the lexicon's." in shown
-    assert signed(gates[-1], 3) in shown
+    assert len(facts["gates"]) == 2
+    assert "The rest is from the expert and the lexicon." in shown
+    assert signed(facts["lexicon_weight"], 3) in shown
 
 
 def test_without_unlabeled_text_there_is_no_mixture_to_speak_in(tmp_path: Path) -> None:
@@ -347,26 +345,16 @@ def test_what_a_killed_run_lacks_is_made_again(finished: Path, tmp_path: Path, l
 def test_a_file_of_another_kind_is_refused(finished: Path, tmp_path: Path) -> None:
     load_model(finished, "cpu").save(tmp_path / "copy")
     shutil.copy(tmp_path / "copy/mixture.safetensors", tmp_path / "copy" / LEXICON)
-    with pytest.raises(RunError, match="holds no lexicon that this version of mein can read: train the run"):
+    with pytest.raises(RunError, match=r"lexicon\.safetensors is damaged, or is a copy of 'mixture\.safe"):
         load_model(tmp_path / "copy", "cpu")
-
-
-def test_one_of_an_older_version_is_neither_opened_nor_shared(finished: Path, tmp_path: Path) -> None:
-    old = tmp_path / "old"
-    shutil.copytree(finished, old)
-    tensors, facts = load_tensors(old / LEXICON)
-    save_tensors(old / LEXICON, {"idf": tensors.pop("telling"), **tensors}, facts)
-    for use in (lambda: load_model(old, "cpu"), lambda: save_pretrained(old, tmp_path / "shared")):
-        with pytest.raises(RunError, match="mein can read: train the run again"):
-            use()
-    assert not (tmp_path / "shared/config.json").exists()
 
 
 def test_without_closed_gates_no_gain_is_the_unlabeled_text_s(tmp_path: Path) -> None:
     config = tiny.config(mixture__has_lexicon=True)
     rows = train_and_evaluate(config, tiny.corpus(), tmp_path, Quiet(), controls=())
-    assert headline(rows).startswith("Nothing tells what the unlabeled text did, without closed gates: ")
-    assert verdict(read_finished(tmp_path)) == ("alone", "Trained without controls")
+    found = read_finished(tmp_path).verdict
+    assert found == verdict_of(rows)
+    assert (found.outcome, len(found.against)) == ("untested", 1)
 
 
 def test_the_card_the_shell_and_the_server_tell_of_it(finished: Path) -> None:

@@ -203,8 +203,15 @@ def take_the_next(part: Path) -> None:
     part.write_bytes(part.with_name("000001.arrow").read_bytes())
 
 
-def take_another_models(part: Path) -> None:
-    part.write_bytes((part.parents[1] / "other.csv.parts" / part.name).read_bytes())
+def swap_with_the_next(part: Path) -> None:
+    other = part.with_name("000001.arrow")
+    first, second = part.read_bytes(), other.read_bytes()
+    part.write_bytes(second)
+    other.write_bytes(first)
+
+
+def take_from(output: str) -> Callable[[Path], object]:
+    return lambda part: part.write_bytes((part.parents[1] / f"{output}.parts" / part.name).read_bytes())
 
 
 HARMS: dict[str, Callable[[Path], object]] = {
@@ -214,7 +221,9 @@ HARMS: dict[str, Callable[[Path], object]] = {
     "emptied": lambda part: part.write_bytes(b""),
     "appended": lambda part: part.write_bytes(part.read_bytes() + b"0123456789"),
     "another place": take_the_next,
-    "another model": take_another_models,
+    "another model": take_from("other.csv"),
+    "another source": take_from("foreign.csv"),
+    "swapped": swap_with_the_next,
 }
 
 
@@ -227,14 +236,18 @@ def test_a_part_that_is_not_what_was_written_is_labeled_again(
     predict_file(model, str(source), tmp_path / "expected.csv", WANTED)
     stop_after(2, model, source, out)
     stop_after(2, replace(model, gates=model.gates + 2.0), source, tmp_path / "other.csv")
+    stop_after(2, model, write_source(tmp_path / "foreign", texts[::-1]), tmp_path / "foreign.csv")
     HARMS[harm](tmp_path / "out.csv.parts" / "000000.arrow")
     labeled.clear()
     lines = Lines()
     assert predict_file(model, str(source), out, WANTED, lines, resume=True) == 45
     assert out.read_bytes() == (tmp_path / "expected.csv").read_bytes()
-    assert labeled == [15, 15]  # the harmed one and the one that was still to come
+    harmed = [0, 1] if harm == "swapped" else [0]
+    assert labeled == [15] * (len(harmed) + 1)  # the harmed ones and the one that was still to come
     assert lines.logged == [
-        f"{tmp_path}/out.csv.parts/000000.arrow is damaged or from elsewhere: labeling its documents again"
+        f"{tmp_path}/out.csv.parts/{number:06}.arrow is damaged or from elsewhere: "
+        "labeling its documents again"
+        for number in harmed
     ]
 
 

@@ -67,7 +67,7 @@ def test_figures_data_use_and_limits_are_told(finished: Path, card: str) -> None
     assert f"| mixture | 10.0 | {low:.1f}–{high:.1f} | {line['macro_f1']:.3f} |" in card
     assert "On 120 test documents, seed 0:" in card
     assert "The unlabeled text helped" in card
-    assert "| labeled, learned from | 18 |" in card
+    assert "| labeled, for training | 18 |" in card
     assert "MeinClassifier.from_pretrained" in card
     for heading in ("## Use", "## Data", "## Figures", "## Limits"):
         assert heading in card

@@ -101,26 +101,26 @@ def texts_of(html: str) -> str:
         ("given", "plain", False),
     ],
 )
-def test_only_an_expert_that_nobody_has_taught_before_knows_labels_alone(
+def test_only_an_expert_without_pre_training_knows_labels_only(
     finished: Path, kind: str, training: str, labels_only: bool
 ) -> None:
     run = read_finished(finished)
     expert = run.config["expert"] | {"kind": kind, "training": training}
     html = page([replace(run, config=run.config | {"expert": expert})])
-    assert ("expert alone: labels only<" in html) == labels_only
-    assert ("which saw labels alone" in html) == labels_only
+    assert ("expert: labels only<" in html) == labels_only
+    assert ("which was trained on labels only" in html) == labels_only
 
 
-def test_the_headline_tells_by_how_much_and_in_documents(html: str) -> None:
+def test_the_verdict_shows_by_how_much_and_in_documents(html: str) -> None:
     text = texts_of(html)
     # 60 of 120 and 12 of 120; rows 50 to 59 are wrong in both, 60 and 61 in the mixture alone
-    assert "The raw text helped" in text
+    assert "The unlabeled text helped" in text
     assert "Error went from 50.0 % to 10.0 %: 40.0 points fewer" in text
-    assert text.index("expert alone: labels only 50.0 % error") < text.index(
-        "mixture: labels and raw text 10.0"
+    assert text.index("expert: labels only 50.0 % error") < text.index(
+        "mixture: labels and unlabeled text 10.0"
     )
-    assert "Of 120 test documents the expert got 60 wrong, the mixture 12: 50 mended, 2 newly wrong." in text
-    assert "52 judged documents are labeled otherwise" in text
+    assert "Of 120 test documents the expert got 60 wrong, the mixture 12: 50 corrected, 2 broken." in text
+    assert "The mixture changes the label of 52 evaluated documents." in text
 
 
 def test_the_table_holds_the_recorded_verdict(finished: Path, html: str) -> None:
@@ -131,13 +131,13 @@ def test_the_table_holds_the_recorded_verdict(finished: Path, html: str) -> None
     assert len(rows) == len(lines) == 4
     for row, line in zip(rows, lines, strict=True):
         cells = [texts_of(cell) for cell in re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.S)]
-        assert cells[0] == line["system"]
+        assert cells[0] == line["title"]
         assert cells[1].split()[0] == f"{line['error']:.1f}"
         assert cells[2] == f"{line['interval'][0]:.1f}–{line['interval'][1]:.1f}"
         assert cells[7:] == [f"{line[name]:.3f}" for name in ("macro_f1", "log_loss", "calibration_error")]
         if line["system"] == EXPERT:
             low, high = line["difference"]["low"], line["difference"]["high"]
-            assert cells[4:7] == ["+40.0", f"+{low:.1f} to +{high:.1f}", "< 0.0001"]
+            assert cells[4:7] == ["+40.0", f"+{low:.1f} to +{high:.1f}", "<0.0001"]
 
 
 def test_the_confusion_matrix_counts_the_predictions(finished: Path, html: str) -> None:
@@ -172,7 +172,7 @@ def test_risk_is_the_error_of_the_surest(finished: Path, html: str) -> None:
     confidence = run.log_probs(MIXTURE).max(1)
     surest = np.argsort(-confidence)[:60]
     wrong = np.mean(run.log_probs(MIXTURE).argmax(1)[surest] != run.label_ids[surest])
-    assert f"{100 * wrong:.1f} % of the surest 50 %" in texts_of(html)
+    assert f"{100 * wrong:.1f} % of the most confident 50 %" in texts_of(html)
     assert "and 10.0 % of all" in texts_of(html)
 
 
@@ -244,9 +244,9 @@ def test_the_same_folder_gives_the_same_bytes(finished: Path, html: str, tmp_pat
 def test_fragments_and_documents_are_shown(finished: Path, html: str) -> None:
     judged = RunFolder(finished).read_json("highlights.json")
     kinds = [document["kind"] for document in judged["changed"]]
-    assert {kind: kinds.count(kind) for kind in kinds} == {"mended": 12, "broken": 2}
-    assert "50 documents, the surest 12 shown" in texts_of(html)
-    article = re.search(r'<article class="document mended">.*?</article>', html, re.S)
+    assert {kind: kinds.count(kind) for kind in kinds} == {"corrected": 12, "broken": 2}
+    assert "50 documents, the most confident 12 shown" in texts_of(html)
+    article = re.search(r'<article class="document corrected">.*?</article>', html, re.S)
     assert article is not None
     first = judged["changed"][0]
     text = re.search(r'<p class="text"[^>]*>(.*?)</p>', article[0], re.S)
@@ -342,9 +342,9 @@ def test_a_run_without_raw_text_says_so(tmp_path: Path) -> None:
     labeled = source_of_lists(texts.labeled_texts, texts.labeled_labels)
     tiny.run(tmp_path / "plain", Corpus(labeled=labeled))  # and without a test set
     text = texts_of(written([tmp_path / "plain"], tmp_path / "page.html"))
-    assert "Trained on labels alone" in text
+    assert "Trained on labels only" in text
     assert "Careful. There was no test set" in text
-    assert "Whose word counts" not in text
+    assert "Weights of the components" not in text
     assert "imitators none" in text
 
 

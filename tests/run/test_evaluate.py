@@ -9,15 +9,17 @@ import pytest
 from scipy.special import softmax
 
 from mein.data.corpus import source_of_lists
-from mein.evaluation.comparison import Row, headline
+from mein.evaluation.comparison import Row, verdict_of
 from mein.evaluation.metrics import evaluate, fit_temperature
+from mein.evaluation.rendering import sentence_of
 from mein.evaluation.systems import CLOSED_GATES, EXPERT, IMITATORS_ONLY, MIXTURE, RANDOM_IMITATORS, TFIDF
 from mein.mixture.gates import fit_gates
 from mein.mixture.inference import choose_device
 from mein.model.loading import Classifiers, load_model
 from mein.model.model import mixed_logits
 from mein.run.documents import read_labeled
-from mein.run.evaluate import read_correct, sentence
+from mein.run.evaluate import credited as credited_in
+from mein.run.evaluate import read_correct, read_verdict
 from mein.runtime.run_folder import RunFolder
 from tests.support import tiny
 
@@ -64,8 +66,8 @@ def test_the_table_scores_the_predictions_against_the_test_labels(judged: Judged
         np.testing.assert_allclose(np.exp(log_probs).sum(1), 1.0, rtol=1e-5)
         wrong = np.mean(log_probs.argmax(1) != ids)
         assert row.scores.error == pytest.approx(100 * wrong)
-        assert row.scores.log_loss == pytest.approx(-log_probs[np.arange(len(ids)), ids].mean(), rel=1e-5)
-        assert row.scores.macro_f1 == pytest.approx(evaluate(log_probs, ids).macro_f1)
+        assert row.scores["log_loss"] == pytest.approx(-log_probs[np.arange(len(ids)), ids].mean(), rel=1e-5)
+        assert row.scores["macro_f1"] == pytest.approx(evaluate(log_probs, ids)["macro_f1"])
         assert np.mean(~read_correct(path)[row.name]) == pytest.approx(wrong)
 
 
@@ -75,7 +77,8 @@ def test_the_metrics_hold_the_verdict_once(judged: Judged) -> None:
     assert [line.get("system") for line in lines] == [*(row.name for row in rows), None]
     assert [line["error"] for line in lines[:-1]] == [row.scores.error for row in rows]
     assert {line["part"] for line in lines[:-1]} == {"test"}
-    assert lines[-1]["headline"] == headline(rows)
+    assert read_verdict(RunFolder(path)) == verdict_of(rows)
+    assert lines[-1]["headline"] == sentence_of(verdict_of(rows))
 
 
 @pytest.mark.parametrize(
@@ -95,7 +98,7 @@ def test_raw_text_that_the_expert_has_read_itself_is_no_credit(
     judged: Judged, kind: str, training: str, credited: str
 ) -> None:
     config = tiny.config(expert__kind=kind, expert__training=training, expert__model="says.parquet")
-    assert sentence(judged[1], config).startswith(f"The {credited} ")
+    assert credited_in(config) == credited
 
 
 @pytest.mark.parametrize("name", ["expert", "closed", "mixture"])

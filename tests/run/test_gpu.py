@@ -10,7 +10,7 @@ from mein.experts.perturb import scaled, virtual_perturbation
 from mein.mixture.inference import expert_logits
 from mein.text.batches import pad_words
 from mein.text.ragged import Ragged, ragged
-from mein.training.objectives import Adversarial, Labeled, Objective, Plain, Randomness, Virtual
+from mein.training.objectives import Adversarial, LabeledBatch, Objective, Plain, Randomness, Virtual
 
 pytestmark = [
     pytest.mark.gpu,
@@ -45,7 +45,7 @@ def loss_and_gradient(training: str, device: torch.device, dtype: torch.dtype) -
         "adv": Adversarial(1.0),
         "ivat": Virtual(draw, 1.0, neighbors=NEIGHBORS.to(device)),
     }
-    labeled = Labeled(pad_words(WORDS, device), alpha, labels, weights)
+    labeled = LabeledBatch(pad_words(WORDS, device), alpha, labels, weights)
     gates = torch.zeros(0, device=device, dtype=dtype)
     loss = objectives[training].loss(expert, gates, labeled, Randomness(0, "expert", 3))
     loss.backward()  # type: ignore[no-untyped-call]

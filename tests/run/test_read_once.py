@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mein.data.corpus import Source
+from mein.data.corpus import DocumentStream
 from mein.run.algorithm import train
 from mein.run.evaluate import evaluate
 from mein.run.prepare import prepare
@@ -20,7 +20,7 @@ from tests.support import tiny
 class Passes(Counter[str]):
     """How often each part of a corpus was read."""
 
-    def counting(self, part: str, source: Source | None) -> Source | None:
+    def counting(self, part: str, source: DocumentStream | None) -> DocumentStream | None:
         """The same source, counted."""
         if source is None:
             return None

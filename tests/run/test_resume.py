@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from mein.config import as_toml
-from mein.data.writers import open_writer
+from mein.data.formats import open_writer
 from mein.errors import RunError
 from mein.runtime.tensors import load_tensors, save_tensors
 from tests.support import killing, tiny

@@ -35,7 +35,7 @@ class SlowTeacher:
 
 @pytest.fixture
 def few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mein.run.prepare.SLOW_SHARD_DOCUMENTS", 25)
+    monkeypatch.setattr("mein.run.parts.SLOW_SHARD_DOCUMENTS", 25)
     monkeypatch.setattr("mein.data.corpus.CHUNK_DOCUMENTS", 10)
 
 
@@ -51,7 +51,7 @@ def test_a_slow_reader_reads_small_shards_and_tells_of_them(few_at_a_time: None,
     assert sum(told.steps["encoding"]) == RAW
     assert max(told.steps["encoding"]) <= 10
     assert told.steps["encoding test"] == [10] * 4
-    assert soft_labels.asked[:8] == [25, 25, 10, 20, 12, 25, 25, 25]  # train, dev, held out, unlabeled
+    assert soft_labels.asked[:8] == [25, 25, 10, 20, 25, 25, 25, 25]  # train, dev, unlabeled
     store = Store.open(tmp_path / "encoded/train")
     assert store.shard_count == 3
     assert len(store.words()) == len(store.pieces()) == TRAIN
@@ -83,8 +83,8 @@ def test_an_expert_tells_how_much_of_dev_and_test_it_has_read(
     monkeypatch.setattr("mein.mixture.inference.BATCH_TOKENS", 200)
     told = Recording()
     train_and_evaluate(tiny.config(), tiny.corpus(), tmp_path, told, controls=())
-    assert sum(told.steps["reading test"]) % TEST == 0
-    assert len(told.steps["reading test"]) >= 4
+    assert sum(told.steps["expert on test"]) % TEST == 0
+    assert len(told.steps["expert on test"]) >= 4
     assert sum(told.steps["reading dev"]) % DEV == 0
     assert len(told.steps["reading dev"]) >= 4
 

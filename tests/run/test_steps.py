@@ -16,12 +16,12 @@ import torch
 from mein.errors import InputError, RunError
 from mein.mixture.inference import choose_device
 from mein.model.artefacts import load_indexer, seal
-from mein.model.loading import Classifiers, FinishedRun, read_config
+from mein.model.loading import Classifiers, FinishedRun, load_model, read_config
 from mein.run import steps
 from mein.runtime.progress import Quiet
 from mein.runtime.run_folder import RunFolder
 from mein.store import writing as workers
-from mein.store.manifest import EXPERT_COLUMN
+from mein.store.files import EXPERT_COLUMN
 from mein.store.store import Store
 from tests.support import tiny
 from tests.support.shell import ROOT, mein, refuses, write_csv
@@ -109,9 +109,14 @@ def test_a_run_needs_no_encoded_text_to_be_followed(home: Path, tmp_path: Path) 
     run = copied(home, "run", tmp_path)
     shutil.rmtree(run / "encoded")
     assert mein("imitate", home / "labeled", "--like", run, "--out", tmp_path / "large").code == 0
-    (run / "expert.safetensors").unlink()
-    words = ("imitate", home / "labeled", "--like", run, "--out", tmp_path / "other")
-    refuses(r".*run holds a classifier without its expert and its text: give the folder that.*", *words)
+    load_model(run, "cpu").save(tmp_path / "saved")
+    words = ("imitate", home / "labeled", "--like", tmp_path / "saved", "--out", tmp_path / "other")
+    refuses(
+        r".*saved holds a classifier without its expert and its text: give the folder that.*",
+        *words,
+        "--labeled",
+        home / "train.csv",
+    )
 
 
 RANKED = f"""

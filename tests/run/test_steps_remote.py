@@ -11,7 +11,7 @@ from mein.errors import DamagedFile, RunError
 from mein.run import steps
 from mein.runtime.files import cache_folder
 from mein.store import place as cache
-from mein.store.manifest import EXPERT_COLUMN
+from mein.store.files import EXPERT_COLUMN
 from mein.store.place import Remote, place_of
 from mein.store.store import Store
 from tests.support.shell import mein, refuses

@@ -29,7 +29,7 @@ from mein.run.teacher import Teacher, load_teacher
 from mein.runtime.files import sha256_of
 from mein.runtime.progress import Quiet
 from mein.runtime.run_folder import RunFolder
-from mein.store.manifest import EXPERT_COLUMN
+from mein.store.files import EXPERT_COLUMN
 from mein.store.store import Store
 from mein.text.ragged import ragged
 from paper.cells import MAIN_RUN
@@ -134,13 +134,13 @@ def test_without_a_lexicon_that_speaks_or_teaches_it_is_the_expert(
 
 
 def test_the_terminal_says_who_teaches(tmp_path: Path) -> None:
-    who: dict[str, dict[str, Any]] = {"the expert says": {}, "expert and lexicon say": TUTORED}
+    who: dict[str, dict[str, Any]] = {"the expert": {}, "expert and lexicon": TUTORED}
     for name, settings in who.items():
         heard = Heard()
         config = tiny.config(**settings)
         train_and_evaluate(config, tiny.corpus(), tmp_path / name, heard, controls=(), has_baseline=False)
         assert [line for line in heard.lines if line.startswith("Stage 2")] == [
-            f"Stage 2: the imitators learn what {name}"
+            f"Stage 2: the imitators learn from {name}"
         ]
 
 
@@ -194,13 +194,12 @@ def test_a_run_on_a_store_goes_by_the_tutor_of_the_run_that_it_is_like(tutored: 
 def test_a_tutor_that_is_lost_is_named(tutored: Path, tmp_path: Path) -> None:
     shutil.copytree(tutored, tmp_path / "run")
     (tmp_path / "run" / TEACHER).unlink()
-    run = FinishedRun.open(tmp_path / "run")
     store = tmp_path / "store"
     shutil.copytree(tutored / "encoded/unlabeled", store)
     for file in [*store.glob("*.expert.parquet"), store / "labels.json"]:
         file.unlink()
-    with pytest.raises(RunError, match=r"run is not a run of mein: tutor\.json is missing; give the folder"):
-        steps.label(run, str(store), Quiet(), workers=1)
+    with pytest.raises(RunError, match=r"teacher\.json is missing: restore it from a copy of the run"):
+        steps.label(FinishedRun.open(tmp_path / "run"), str(store), Quiet(), workers=1)
 
 
 def test_a_damaged_tutor_is_refused(tutored: Path, tmp_path: Path) -> None:
@@ -208,11 +207,11 @@ def test_a_damaged_tutor_is_refused(tutored: Path, tmp_path: Path) -> None:
     facts = json.loads((tutored / TEACHER).read_text(encoding="utf-8"))
     del facts["gate"]
     (tmp_path / "run" / TEACHER).write_text(json.dumps(facts), encoding="utf-8")
-    with pytest.raises(RunError, match=r"tutor\.json is damaged or was changed by another program"):
+    with pytest.raises(RunError, match=r"teacher\.json is damaged, or belongs to another run"):
         load_teacher(RunFolder(tmp_path / "run"), read_config(RunFolder(tutored)), CPU)
     shutil.copy(tutored / TEACHER, tmp_path / "run" / TEACHER)
     shutil.copy(tutored / LEXICON, tmp_path / "run" / LEXICON_OF_TRAIN)
-    with pytest.raises(RunError, match=r"lexicon-of-train\.safetensors is damaged or was changed"):
+    with pytest.raises(RunError, match=r"lexicon-of-train\.safetensors is damaged, or is"):
         load_teacher(RunFolder(tmp_path / "run"), read_config(RunFolder(tutored)), CPU)
 
 
@@ -222,7 +221,7 @@ def test_a_store_that_another_labeled_is_told_of(tutored: Path, tmp_path: Path) 
     words = ("--labeled", train, "--set", "imitator_training.learns_lexicon=false", "--out", tmp_path / "out")
     answer = mein("imitate", tutored / "encoded/unlabeled", "--like", tutored, *words)
     assert answer.code == 0, answer
-    assert "the imitators learn what another teacher says" in answer.out + answer.err
+    assert "the imitators learn from another teacher" in answer.out + answer.err
     assert not (tmp_path / "out" / TEACHER).exists()
 
 

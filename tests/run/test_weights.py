@@ -19,8 +19,7 @@ from mein.errors import InputError
 from mein.evaluation.metrics import fit_temperature
 from mein.mixture.gates import fit_gates, held_back, is_worse
 from mein.run.documents import Split, read_labeled
-from mein.training.scores import supervised_scores
-from mein.training.stages import standard_error
+from mein.training.stages import standard_error, supervised_scores
 from tests.support import tiny
 
 RNG = np.random.default_rng(0)

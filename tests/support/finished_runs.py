@@ -8,12 +8,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mein.data.corpus import Corpus, source_of_lists
-from mein.evaluation.comparison import compare, headline
+from mein.evaluation.comparison import compare, verdict_of
+from mein.evaluation.rendering import sentence_of
 from mein.evaluation.systems import CLOSED_GATES, EXPERT, MIXTURE, TFIDF
 from mein.explain.highlights import write_highlights
 from mein.model.artefacts import seal
 from mein.model.loading import load_model
-from mein.run.evaluate import as_plain
 from mein.runtime.run_folder import RunFolder
 from tests.support import tiny
 
@@ -38,8 +38,9 @@ def judge_as(path: Path, ids: np.ndarray, systems: dict[str, np.ndarray], texts:
     rows = compare(ids, systems, seed=0)
     folder.rewind("verdict", 0)
     for row in rows:
-        folder.record("verdict", part="test", **as_plain(row))
-    folder.record("verdict", headline=headline(rows))
+        folder.record("verdict", part="test", **row.to_dict())
+    verdict = verdict_of(rows)
+    folder.record("verdict", **verdict.to_dict(), headline=sentence_of(verdict))
     columns = {"label": pa.array(ids)} | {
         name: pa.FixedSizeListArray.from_arrays(pa.array(p.astype(np.float32).ravel()), p.shape[1])
         for name, p in systems.items()

@@ -13,7 +13,7 @@ from ray.cluster_utils import Cluster
 
 from mein.engines.cluster import QUIET
 from mein.engines.steps import encode_shard, label_shard
-from mein.store.manifest import Shard
+from mein.store.files import Shard
 
 MEMORY = 100_000_000  # bytes of each node's object store
 

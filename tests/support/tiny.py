@@ -81,11 +81,11 @@ def artefacts(path: Path) -> dict[str, bytes]:
         for file in files
         if file.name not in (*TIMED, ".lock", "report.html", "README.md")
     }
-    if "done" in found:  # less the digests of files with timings
-        done = json.loads(found["done"])
-        for name in TIMED:
-            done.get("listed", {}).pop(name, None)
-        found["done"] = json.dumps(done).encode("utf-8")
+    for name in [name for name in found if Path(name).name == "done"]:  # less digests of files with timings
+        done = json.loads(found[name])
+        for timed in TIMED:
+            done.get("listed", {}).pop(timed, None)
+        found[name] = json.dumps(done).encode("utf-8")
     return found
 
 

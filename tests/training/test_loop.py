@@ -13,7 +13,15 @@ from torch import Tensor, nn
 from mein.errors import RunError
 from mein.runtime.progress import Quiet
 from mein.runtime.run_folder import RunFolder
-from mein.training.loop import OptimizationConfig, Outcome, Runtime, Stage, StageState, learning_rate, train
+from mein.training.loop import (
+    OptimizationConfig,
+    Runtime,
+    Stage,
+    StageOutcome,
+    StageState,
+    learning_rate,
+    train,
+)
 
 X = [[1.0, 2.0], [0.5, -1.0], [-2.0, 0.3], [0.1, 0.7], [1.5, 1.1]]
 Y = [3.0, -1.0, 0.5, 2.0, -0.7]
@@ -109,7 +117,7 @@ def scripted(
     scores: Sequence[tuple[float, ...]],
     patience: int | None = None,
     min_gain: float = 0.0,
-) -> tuple[Outcome, int]:
+) -> tuple[StageOutcome, int]:
     """Train on scripted scores; the outcome, and after which epoch the weights that are left were."""
     w = nn.Parameter(torch.zeros(2))
     after: list[list[float]] = []
@@ -305,7 +313,7 @@ def test_a_stage_that_stops_in_the_middle_goes_on_there(
 ) -> None:
     """A checkpoint at each step: the batches of both lives together are those of one."""
 
-    def live(path: Path, last: int) -> tuple[list[int], list[float], Outcome | None]:
+    def live(path: Path, last: int) -> tuple[list[int], list[float], StageOutcome | None]:
         w, seen = nn.Parameter(torch.ones(3)), []
 
         def loss(rows: np.ndarray, step: int) -> Tensor:

@@ -29,7 +29,7 @@ from mein.training.objectives import (
     Adversarial,
     Draw,
     Ingredients,
-    Labeled,
+    LabeledBatch,
     Objective,
     Plain,
     Randomness,
@@ -86,10 +86,10 @@ def virtual_of(training: str) -> Virtual:
     return objective
 
 
-def labeled_batch() -> Labeled:
+def labeled_batch() -> LabeledBatch:
     weights = torch.tensor(WEIGHTS, dtype=torch.double)
     alpha = torch.from_numpy(alpha_of(3))
-    return Labeled(pad_words(ragged(LABELED), CPU), alpha, torch.tensor(LABELS), weights)
+    return LabeledBatch(pad_words(ragged(LABELED), CPU), alpha, torch.tensor(LABELS), weights)
 
 
 def gradients_of(expert: LSTMExpert, gates: Gates, objective: Objective) -> tuple[float, dict[str, Tensor]]:
@@ -389,7 +389,7 @@ def test_clean_and_perturbed_documents_are_dropped_out_alike_also_inside_the_exp
     torch.manual_seed(3)
     expert = DropsOutInside()
     batch = pad_words(ragged(LABELED), CPU)
-    labeled = Labeled(batch, torch.zeros(0, 3, CLASSES), torch.tensor(LABELS), torch.tensor(WEIGHTS))
+    labeled = LabeledBatch(batch, torch.zeros(0, 3, CLASSES), torch.tensor(LABELS), torch.tensor(WEIGHTS))
     objective: Objective = Adversarial(1e-9)
     if training == "vat":
         objective = Virtual(lambda step: (ragged(UNLABELED), np.zeros((0, 2, CLASSES))), 1e-9, xi=XI)
@@ -406,7 +406,7 @@ def test_a_teacher_learns_its_temperature_by_hand() -> None:
         soft_labels.log_tau.fill_(math.log(2.0))
     said = [[0.9, 0.1], [0.3, 0.7]]
     batch = WordBatch(torch.tensor(said).log(), torch.tensor([2, 2]))
-    labeled = Labeled(batch, torch.zeros(0, 2, 2), torch.tensor([1, 1]), torch.tensor([1.0, 3.0]))
+    labeled = LabeledBatch(batch, torch.zeros(0, 2, 2), torch.tensor([1, 1]), torch.tensor([1.0, 3.0]))
     Plain().loss(soft_labels, torch.zeros(0), labeled, Randomness(0, "s", 0)).backward()  # type: ignore[no-untyped-call]
     expected = 0.0
     for weight, probs in zip((0.5, 1.5), said, strict=True):

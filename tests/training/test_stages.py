@@ -21,7 +21,7 @@ from mein.run.state import Run
 from mein.runtime.progress import Quiet
 from mein.runtime.run_folder import RunFolder
 from mein.runtime.tensors import load_tensors
-from mein.store.manifest import EXPERT_COLUMN
+from mein.store.files import EXPERT_COLUMN
 from mein.store.store import Store
 from mein.text.ragged import ragged
 from mein.training.loop import Runtime
@@ -187,7 +187,7 @@ def test_test_labels_are_read_at_the_very_end_only(tmp_path: Path) -> None:
     tiny.run(tmp_path / "true")
     tiny.run(tmp_path / "poisoned", tiny.corpus(test_labels=[flip[y] for y in tiny.TEXTS.test_labels]))
     true, poisoned_files = (tiny.artefacts(tmp_path / name) for name in ("true", "poisoned"))
-    for name in ("predictions.parquet", "highlights.json"):
+    for name in ("predictions.parquet", "highlights.json", "done"):
         assert true.pop(name) != poisoned_files.pop(name)
     assert true == poisoned_files
 
