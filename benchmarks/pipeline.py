@@ -16,7 +16,7 @@ from mein.config import Config
 from mein.data.corpus import DocumentStream
 from mein.model.artefacts import load_indexer
 from mein.model.loading import read_config, read_labels
-from mein.run.parts import SHARD_CHARACTERS, SHARD_DOCUMENTS
+from mein.run.prepare import SHARD_CHARACTERS, SHARD_DOCUMENTS
 from mein.run.teacher import label_documents, load_teacher
 from mein.runtime.processes import cores
 from mein.runtime.progress import Reporter

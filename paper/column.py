@@ -30,16 +30,14 @@ from mein.evaluation.systems import CLOSED_GATES, EXPERT, MIXTURE, RANDOM_IMITAT
 from mein.mixture.inference import choose_device
 from mein.mixture.lexicon import LEXICON, LEXICON_OF_TRAIN
 from mein.model.artefacts import HUB, verified, verify
-from mein.model.build import open_reader
+from mein.model.build import open_reader, words_of_language_model
 from mein.model.loading import Classifiers
-from mein.model.pretrained import words_of_language_model
 from mein.run.algorithm import learned_expert, learned_imitators
 from mein.run.documents import UnlabeledTexts, read_labeled
 from mein.run.evaluate import log_probs_of_all, read_correct
-from mein.run.parts import encode_parts
 from mein.run.pipeline import train_and_evaluate
-from mein.run.prepare import identity_of, prepare, refuse_other_documents
-from mein.run.pretrain import language_model
+from mein.run.prepare import encode_parts, identity_of, prepare, refuse_other_documents
+from mein.run.warm_start import language_model
 from mein.runtime.files import link_or_copy, sha256_of
 from mein.runtime.run_folder import RunFolder
 from mein.runtime.tensors import load_tensors, save_tensors

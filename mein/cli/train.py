@@ -119,7 +119,7 @@ def train(
     Settings come from the defaults, the preset, the config file, and --set. Later ones win.
     """
     from mein.config import parse_overrides
-    from mein.model.pretrained import settings_of_language_model
+    from mein.model.build import settings_of_language_model
 
     given, chosen = settings_given(train, locals()), parse_overrides(set_)
     if lm is not None:

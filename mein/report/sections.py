@@ -38,7 +38,7 @@ from mein.report.charts import (
 )
 from mein.report.details import changed, curves, fragments
 from mein.report.record import Finished
-from mein.run.parts import notes
+from mein.run.prepare import notes
 
 
 def hero(run: Finished) -> dict[str, Any]:

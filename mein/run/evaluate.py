@@ -28,7 +28,7 @@ from mein.mixture.mixture import random_alpha
 from mein.model.artefacts import read_done, seal, verify
 from mein.model.loading import Classifiers
 from mein.model.model import Encoded, Model
-from mein.run.parts import counted
+from mein.run.prepare import counted
 from mein.run.state import Run
 from mein.run.warm_start import has_previous_run, load_previous_run
 from mein.runtime.files import atomic_path

@@ -1,27 +1,34 @@
 """Before line 1 of Algorithm 1: the folder is the run's, vocabularies are learned, text is encoded."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 from mein.config import Config
-from mein.data.corpus import Corpus
+from mein.data.corpus import Corpus, DocumentStream, in_chunks
+from mein.data.labels import in_number
 from mein.data.soft_labels import SoftLabels, SoftLabelTable
-from mein.errors import MeinError, RunError
+from mein.data.splits import empty_texts
+from mein.errors import InputError, MeinError, RunError
 from mein.evaluation.systems import control_names
 from mein.mixture.inference import choose_device
-from mein.model.artefacts import HUB, load_indexer
-from mein.model.build import open_reader, open_soft_labels
-from mein.model.pretrained import digest_of_language_model, words_of_language_model
-from mein.run.documents import Split, UnlabeledTexts, check_sources
-from mein.run.parts import encode_parts
+from mein.model.artefacts import HUB, load_indexer, save_indexer
+from mein.model.build import digest_of_language_model, open_reader, open_soft_labels, words_of_language_model
+from mein.run.documents import HeldOut, Split, UnlabeledTexts, check_sources, held_out_rows
 from mein.run.state import Run
 from mein.run.warm_start import digest_of_previous_run, refuse_other_previous_run
 from mein.runtime import ranks
-from mein.runtime.progress import Reporter
+from mein.runtime.processes import cores
+from mein.runtime.progress import Reporter, Task
 from mein.runtime.run_folder import RunFolder
-from mein.store.writing import Spread
+from mein.store.store import Store
+from mein.store.writing import Spread, write_store
+from mein.text.indexer import Indexer, Reader, learn_vocabularies
 from mein.training.loop import Runtime
+
+SHARD_DOCUMENTS, SHARD_CHARACTERS = 10_000, 64_000_000  # whichever is reached first
+SLOW_SHARD_DOCUMENTS = 1_000  # about a minute of a small language model on one core, which a kill may lose
 
 
 def prepare(
@@ -111,4 +118,178 @@ def _remember(folder: RunFolder, name: str, content: dict[str, Any], which: str)
         raise RunError(
             f"The {which} documents are not those that the run in {folder.path} began with: "
             "restore them, or choose another --out."
+        )
+
+
+def encode_parts(
+    config: Config,
+    labeled: Split,
+    unlabeled: UnlabeledTexts,
+    folder: RunFolder,
+    reporter: Reporter,
+    reader: Reader | None = None,
+    spread: Spread | None = None,
+) -> dict[str, int]:
+    """Leave words.txt, pieces.model and the stores in the folder; skip what is there.
+
+    Returns how many documents each part holds, and how many are empty or in the test set as well.
+    """
+    if (folder / "prepared.json").exists():
+        return folder.read_json("prepared.json")
+    read = (labeled.train_texts, labeled.dev_texts, unlabeled)
+    indexer, seen = _vocabularies(config, *read, folder, reporter, reader)
+    counts = {"train": len(labeled.train_texts), "dev": len(labeled.dev_texts)}
+    encode_labeled(folder, indexer, labeled, reporter)
+    counts["silent"] = _count_unknown(config, folder) if reader is None else 0
+    if seen["unlabeled"]:
+        counts |= _encode_unlabeled(config, folder, indexer, unlabeled, seen["unlabeled"], reporter, spread)
+    counts |= {name: seen[name] for name in ("removed", "unlabeled_in_test", "empty")}
+    for part, texts in (("train", labeled.train_texts), ("dev", labeled.dev_texts)):
+        counts[f"{part}_in_test"] = int(unlabeled.test.among(texts).sum())
+    for note in notes(counts):
+        reporter.log(note)
+    folder.rewind("data", 0)
+    folder.record("data", **counts)
+    folder.write_json("prepared.json", counts)
+    return counts
+
+
+def encode_raw(
+    config: Config,
+    source: DocumentStream,
+    folder: RunFolder,
+    reporter: Reporter,
+    reader: Reader | None = None,
+) -> None:
+    """The same for unlabeled text only: leave vocabularies and two stores, `unlabeled` and `held_out`."""
+    if (folder / "prepared.json").exists():
+        return
+    texts = UnlabeledTexts(config, source)
+    indexer, seen = _vocabularies(config, [], [], texts, folder, reporter, reader)
+    counts = _encode_unlabeled(config, folder, indexer, texts, seen["unlabeled"], reporter)
+    folder.write_json("prepared.json", counts)
+
+
+def encode_labeled(folder: RunFolder, indexer: Indexer, labeled: Split, reporter: Reporter) -> None:
+    """Train and dev, each a store, of a single shard where that is quick."""
+    for part, texts in (("train", labeled.train_texts), ("dev", labeled.dev_texts)):
+        with reporter.task(f"encoding {part}", len(texts)) as task:
+            path, documents = folder / f"encoded/{part}", shard_documents(indexer, max(1, len(texts)))
+            write_store(path, indexer, counted([texts], task), shard_documents=documents, workers=1)
+
+
+def shard_documents(indexer: Indexer, usual: int) -> int:
+    """How many documents make a shard: few where a reader is slow."""
+    is_slow = indexer.reader is not None and indexer.reader.is_slow
+    return SLOW_SHARD_DOCUMENTS if is_slow else usual
+
+
+def counted(chunks: Iterable[Sequence[str]], task: Task) -> Iterator[Sequence[str]]:
+    """The same documents, some at a time; a task hears of them once the next are wanted."""
+    for texts in chain.from_iterable(map(in_chunks, chunks)):
+        yield texts
+        task.advance(len(texts))
+
+
+def _count_unknown(config: Config, folder: RunFolder) -> int:
+    """How many training documents are nothing but their end to the expert; refuse where most are."""
+    lengths = Store.open(folder / "encoded/train").words().lengths
+    silent = int((lengths <= 1).sum())
+    if config.expert.language_model is not None and silent > len(lengths) / 2:
+        raise InputError(
+            f"{silent} of {len(lengths)} training documents hold no word that the language model in "
+            f"{config.expert.language_model} knows: pre-train one on text like them."
+        )
+    return silent
+
+
+def notes(counts: dict[str, int]) -> list[str]:
+    """What a user should know about the documents before believing a result."""
+    leaked = " {documents} {are} also in the test set: "
+    sentences = {
+        "silent": "{n} training {documents} {hold} no word that the expert knows.",
+        "empty": "{n} {documents} {are} empty: {they} {are} kept, and {get} each class's share in training.",
+        "removed": "{n} unlabeled" + leaked + "{they} {are} left out.",
+        "unlabeled_in_test": "{n} unlabeled" + leaked + "{they} {are} kept, as asked.",
+        "train_in_test": "{n} training" + leaked + "its error will look too good.",
+        "dev_in_test": "{n} dev" + leaked + "its error will look too good.",
+    }
+    return [in_number(text, counts[name]) for name, text in sentences.items() if counts[name]]
+
+
+def _vocabularies(
+    config: Config,
+    train_texts: list[str],
+    dev_texts: list[str],
+    unlabeled: UnlabeledTexts,
+    folder: RunFolder,
+    reporter: Reporter,
+    reader: Reader | None,
+) -> tuple[Indexer, dict[str, int]]:
+    """Learn both vocabularies from train and unlabeled text; also how many of the latter there are.
+
+    The words are a language model's own where the expert starts from one.
+    """
+    if (folder / "vocabularies.json").exists():
+        return load_indexer(config, folder, reader), folder.read_json("vocabularies.json")
+    known_words = words_of_language_model(config)
+    reporter.log("Learning the vocabularies ...")
+    texts = chain(in_chunks(train_texts), unlabeled)
+    indexer, documents = learn_vocabularies(texts, config.words, config.pieces)
+    words = indexer.words if known_words is None else known_words
+    indexer = Indexer(config.words, words, indexer.pieces, reader)
+    seen = {
+        "unlabeled": documents - len(train_texts),
+        "removed": unlabeled.in_test if unlabeled.removes else 0,
+        "unlabeled_in_test": 0 if unlabeled.removes else unlabeled.in_test,
+        "empty": unlabeled.empty + empty_texts([*train_texts, *dev_texts]),
+    }
+    save_indexer(folder, indexer, seen)
+    return indexer, seen
+
+
+def _encode_unlabeled(
+    config: Config,
+    folder: RunFolder,
+    indexer: Indexer,
+    unlabeled: Iterable[Sequence[str]],
+    documents: int,
+    reporter: Reporter,
+    spread: Spread | None = None,
+) -> dict[str, int]:
+    """Encode the unlabeled text into two stores, in one pass: `unlabeled` to learn from, and `held_out`."""
+    held_out = HeldOut(_same_number(unlabeled, documents, folder), held_out_rows(documents, config.seed))
+
+    def write(part: str, chunks: Iterable[Sequence[str]], task: Task) -> Store:
+        return write_store(
+            folder / f"encoded/{part}",
+            indexer,
+            counted(chunks, task),
+            shard_documents=shard_documents(indexer, SHARD_DOCUMENTS),
+            shard_characters=SHARD_CHARACTERS,
+            workers=config.runtime.workers or cores(),
+            spread=spread,
+        )
+
+    with reporter.task("encoding", documents) as task:
+        learned_from = write("unlabeled", held_out, task)
+        if not held_out.is_read:  # the store was complete before
+            for _ in held_out:
+                pass
+        validated_on = write("held_out", [held_out.texts], task)
+    return {"held_out": len(validated_on), "unlabeled": len(learned_from)}
+
+
+def _same_number(
+    chunks: Iterable[Sequence[str]], documents: int, folder: RunFolder
+) -> Iterator[Sequence[str]]:
+    """The unlabeled documents, which must be as many as the vocabularies were learned from."""
+    seen = 0
+    for chunk in chunks:
+        seen += len(chunk)
+        yield chunk
+    if seen != documents:  # told before the store is finished, so that the restored text can go on
+        raise RunError(
+            f"The unlabeled text is not what the run in {folder.path} began with: its number of "
+            f"documents is {seen:,}, not {documents:,}; restore it, or choose another --out."
         )

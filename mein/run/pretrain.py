@@ -9,32 +9,26 @@ pretraining/                        the run folder that it comes from: settings,
 """
 
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from mein.config import Config, refuse_large_rate
 from mein.data.corpus import DocumentStream
 from mein.errors import ConfigError, RunError
-from mein.experts.language_model import LanguageModel
 from mein.hub import HubTokenizer, fetch_masked, load_masked, save_encoder
 from mein.hub.fetch import CONFIG, WEIGHTS
 from mein.mixture.inference import choose_device
-from mein.model.artefacts import HUB, load_indexer, restore, seal
-from mein.model.build import build_language_model
-from mein.model.pretrained import ADAPTED, words_of_language_model
-from mein.run.parts import encode_raw
+from mein.model.artefacts import HUB, load_indexer, seal
+from mein.model.build import ADAPTED
+from mein.run.prepare import encode_raw
+from mein.run.warm_start import language_model
 from mein.runtime import ranks
 from mein.runtime.progress import Quiet, Reporter
 from mein.runtime.run_folder import RunFolder
-from mein.runtime.seeds import derive_seed, numpy_generator
-from mein.runtime.tensors import load_facts, save_tensors
+from mein.runtime.tensors import load_facts
 from mein.store.store import Store
-from mein.text.ragged import Ragged
-from mein.text.words import Words
-from mein.training.language_model import STAGE, EncodedText, perplexity, train_language_model
+from mein.training.language_model import STAGE
 from mein.training.loop import Runtime
 from mein.training.masked import MASKED_STAGE, train_masked_model
 
@@ -64,54 +58,6 @@ def pretrain(
             folder.write_json("labels.json", {"classes": [], "prior": []})
             seal(folder)
         return float(load_facts(folder / f"{STAGE}.safetensors")["perplexity"])
-
-
-def language_model(
-    config: Config,
-    words: Words,
-    texts: Sequence[EncodedText],
-    held_out: EncodedText,
-    runtime: Runtime,
-    device: torch.device,
-) -> LanguageModel:
-    """The language model that an expert starts from: the one that the settings name, or one trained now."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive_seed(config.seed, "initial weights", STAGE))
-        model = build_language_model(config, words).to(device)
-    if config.expert.language_model is not None:
-        words_of_language_model(config)  # refuses one that does not fit
-        restore(RunFolder(Path(config.expert.language_model)), STAGE, model)
-        return model
-    path = runtime.folder / f"{STAGE}.safetensors"
-    if not ranks.exists(path):
-        runtime.reporter.log("A language model learns from the text (*: the best epoch so far)")
-        train_language_model(model, texts, held_out, config.pretraining, runtime, config.seed)
-        model.embedding.settle()
-        save_tensors(path, model.state_dict(), {"perplexity": perplexity(model, held_out)})
-    ranks.barrier()  # the first may still be writing it
-    restore(runtime.folder, STAGE, model)
-    runtime.folder.drop(f"{STAGE}.checkpoint.safetensors")
-    return model
-
-
-class Rows:
-    """Some rows of a text, as one shard: used instead of a store where there is little text."""
-
-    shard_count = 1
-
-    def __init__(self, rows: Ragged) -> None:
-        self.rows = rows
-
-    def words(self, shard: int) -> Ragged:
-        """All of them."""
-        return self.rows
-
-
-def held_apart(words: Ragged, seed: int) -> tuple[Rows, Rows]:
-    """Nine tenths of some documents to learn from, and a tenth, one at least, to evaluate on."""
-    order = numpy_generator(seed, "held-out text").permutation(len(words))
-    held_out = max(1, len(order) // 10)
-    return Rows(words.take(np.sort(order[held_out:]))), Rows(words.take(np.sort(order[:held_out])))
 
 
 def adapt(

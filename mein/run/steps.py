@@ -29,8 +29,14 @@ from mein.mixture.lexicon import LEXICON_OF_TRAIN
 from mein.model.artefacts import HUB, TEACHER
 from mein.model.loading import FinishedRun
 from mein.run.documents import NO_TEXTS, Split, UnlabeledTexts, held_out_count, read_labeled
-from mein.run.parts import SHARD_CHARACTERS, SHARD_DOCUMENTS, counted, encode_labeled, shard_documents
-from mein.run.prepare import identity_of
+from mein.run.prepare import (
+    SHARD_CHARACTERS,
+    SHARD_DOCUMENTS,
+    counted,
+    encode_labeled,
+    identity_of,
+    shard_documents,
+)
 from mein.run.teacher import (
     LabelingEngine,
     author_of,

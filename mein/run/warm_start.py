@@ -19,10 +19,11 @@ from mein.errors import ConfigError, InputError, RunError
 from mein.evaluation.systems import MIXTURE
 from mein.experts.base import Expert
 from mein.experts.language_model import LanguageModel
+from mein.model.artefacts import restore
+from mein.model.build import build_language_model, words_of_language_model
 from mein.model.loading import Classifiers, FinishedRun
 from mein.model.model import Model
 from mein.run.documents import Split, UnlabeledTexts
-from mein.run.pretrain import held_apart, language_model
 from mein.run.state import UNLABELED_PARTS, Run
 from mein.runtime import ranks
 from mein.runtime.files import sha256_of
@@ -32,7 +33,9 @@ from mein.runtime.tensors import load_facts, load_tensors, save_tensors
 from mein.store.store import Store
 from mein.text.ragged import Ragged, concatenate
 from mein.text.vectors import word_vectors
-from mein.training.language_model import EncodedText
+from mein.text.words import Words
+from mein.training.language_model import STAGE, EncodedText, perplexity, train_language_model
+from mein.training.loop import Runtime
 from mein.training.stages import LabeledPart, SupervisedConfig, drawn_rows
 
 VECTORS = "vectors"
@@ -56,6 +59,54 @@ def _language_model(run: Run) -> LanguageModel:
         texts = [learned_from]
     with run.folder.timed("language_model"):
         return language_model(run.config, run.indexer.words, texts, held_out, run.runtime, run.device)
+
+
+def language_model(
+    config: Config,
+    words: Words,
+    texts: Sequence[EncodedText],
+    held_out: EncodedText,
+    runtime: Runtime,
+    device: torch.device,
+) -> LanguageModel:
+    """The language model that an expert starts from: the one that the settings name, or one trained now."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive_seed(config.seed, "initial weights", STAGE))
+        model = build_language_model(config, words).to(device)
+    if config.expert.language_model is not None:
+        words_of_language_model(config)  # refuses one that does not fit
+        restore(RunFolder(Path(config.expert.language_model)), STAGE, model)
+        return model
+    path = runtime.folder / f"{STAGE}.safetensors"
+    if not ranks.exists(path):
+        runtime.reporter.log("A language model learns from the text (*: the best epoch so far)")
+        train_language_model(model, texts, held_out, config.pretraining, runtime, config.seed)
+        model.embedding.settle()
+        save_tensors(path, model.state_dict(), {"perplexity": perplexity(model, held_out)})
+    ranks.barrier()  # the first may still be writing it
+    restore(runtime.folder, STAGE, model)
+    runtime.folder.drop(f"{STAGE}.checkpoint.safetensors")
+    return model
+
+
+class Rows:
+    """Some rows of a text, as one shard: used instead of a store where there is little text."""
+
+    shard_count = 1
+
+    def __init__(self, rows: Ragged) -> None:
+        self.rows = rows
+
+    def words(self, shard: int) -> Ragged:
+        """All of them."""
+        return self.rows
+
+
+def held_apart(words: Ragged, seed: int) -> tuple[Rows, Rows]:
+    """Nine tenths of some documents to learn from, and a tenth, one at least, to evaluate on."""
+    order = numpy_generator(seed, "held-out text").permutation(len(words))
+    held_out = max(1, len(order) // 10)
+    return Rows(words.take(np.sort(order[held_out:]))), Rows(words.take(np.sort(order[:held_out])))
 
 
 def _vectors(run: Run) -> torch.Tensor:

@@ -17,7 +17,7 @@ from mein.experts.config import ExpertConfig
 from mein.experts.embedding import WordEmbedding, drop_out
 from mein.experts.language_model import ElmoFeatures, LanguageModel, reversal, softmax_over, word_losses
 from mein.experts.lstm import LSTMExpert
-from mein.run.pretrain import Rows
+from mein.run.warm_start import Rows
 from mein.runtime.progress import Quiet
 from mein.runtime.run_folder import RunFolder
 from mein.text.ragged import Ragged, ragged

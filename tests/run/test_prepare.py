@@ -13,8 +13,7 @@ from mein.data.corpus import Corpus, source_of_lists
 from mein.errors import InputError, RunError
 from mein.model.artefacts import load_indexer
 from mein.run.documents import held_out_rows, read_labeled
-from mein.run.parts import notes
-from mein.run.prepare import prepare
+from mein.run.prepare import notes, prepare
 from mein.runtime.progress import Quiet
 from mein.runtime.run_folder import RunFolder
 from mein.store.store import Store

@@ -35,7 +35,7 @@ class SlowTeacher:
 
 @pytest.fixture
 def few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mein.run.parts.SLOW_SHARD_DOCUMENTS", 25)
+    monkeypatch.setattr("mein.run.prepare.SLOW_SHARD_DOCUMENTS", 25)
     monkeypatch.setattr("mein.data.corpus.CHUNK_DOCUMENTS", 10)
 
 
