@@ -40,7 +40,7 @@ class JsonWriter:
         self._sink.write("".join(lines).encode("utf-8"))
 
     def close(self) -> None:
-        """Nothing ends the file."""
+        """No footer."""
 
 
 class SeparatedWriter:
@@ -66,7 +66,7 @@ class SeparatedWriter:
         self._sink.write(bytes(lines.getvalue()))
 
     def close(self) -> None:
-        """Nothing ends the file."""
+        """No footer."""
 
 
 class ParquetWriter:
@@ -144,7 +144,7 @@ def _converted(file: str, convert: Callable[[Any], Any], name: str, column: Any)
 
 
 def _is_plain(kind: pa.DataType) -> bool:
-    """Whether Arrow writes values of a type into a csv by itself."""
+    """Whether Arrow can write values of a type into a csv."""
     if pa.types.is_dictionary(kind):
         return _is_plain(kind.value_type)
     types = pa.types
@@ -163,7 +163,7 @@ def _is_time(kind: pa.DataType) -> bool:
 
 
 def _is_kept(value: Any, given: Any) -> bool:
-    """Whether a value is the text, number, truth ... that was given, in whatever type it is stored."""
+    """Whether a value equals the one that was given, whatever type it is stored as."""
     if isinstance(value, list | tuple) and isinstance(given, list | tuple):
         return len(value) == len(given) and all(map(_is_kept, value, given))
     if isinstance(value, dict) and isinstance(given, dict):  # a struct has all keys: absent ones are null
@@ -173,7 +173,7 @@ def _is_kept(value: Any, given: Any) -> bool:
 
 
 def _text(value: Any) -> str | None:
-    """A value in a csv, which has no place for lists and structs but as JSON."""
+    """A value in a csv, which holds lists and structs as JSON only."""
     if value is None or isinstance(value, str):
         return value
     return _encode(value) if isinstance(value, list | dict) else _unknown_to_json(value)

@@ -99,7 +99,7 @@ def told() -> Iterator[None]:
         yield
     except (RayError, RuntimeError) as problem:
         raise _first_of_ours(problem) or RunError(
-            f"Ray gave up ({_last_line(problem)}): see its logs, and give the same command again."
+            f"Ray gave up ({_last_line(problem)}): see its logs, and run the same command again."
         ) from problem
 
 

@@ -209,11 +209,11 @@ class ExpertConfig(Settings):
             )
         if self.training not in traits.trainings:
             if self.training == "ivat" and "vat" in traits.trainings:
-                return f"ivat needs embeddings of words, which {self.kind!r} lacks: take vat, or lm-lstm."
+                return f"ivat needs embeddings of words, which {self.kind!r} lacks: use vat, or lm-lstm."
             usual = traits.trainings[0]
             return f"{traits.title} cannot be trained by {self.training!r}: set expert.training to {usual}."
         if self.from_run is not None and not traits.learns:
-            return f"{traits.title} learns from no other run: leave expert.from_run out."
+            return f"{traits.title} cannot learn from another run: remove expert.from_run."
         if self.language_model is not None and not traits.has_language_model:
             return f"expert.language_model does not apply to {self.kind!r}: set expert.kind to lm-lstm."
         return None

@@ -68,7 +68,7 @@ def _map(explanation: Explanation, name: str, title: str, value: Value) -> str:
         for text, piece in laid_out(explanation)
     )
     heading = f'<h2 id="{name}">{escape(title)}</h2>'
-    return f'<section aria-labeledby="{name}">{heading}<p class="map">{spans}</p></section>'
+    return f'<section aria-labelledby="{name}">{heading}<p class="map">{spans}</p></section>'
 
 
 def _span(text: str, value: float, strongest: float) -> str:

@@ -303,7 +303,7 @@ def downloaded(benchmark: Benchmark) -> Benchmark:
         except InputError as problem:
             _remove(benchmark, folder, str(problem))
             raise InputError(
-                f"{REMEDY.sub('', str(problem))}: the download was removed; give the same command again to "
+                f"{REMEDY.sub('', str(problem))}: the download was removed; run the same command again to "
                 f"fetch it anew, or {HINT}."
             ) from problem
 

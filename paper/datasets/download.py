@@ -69,7 +69,7 @@ def _fetch(download: Download, target: Path, on_progress: OnProgress, timeout: f
     if not any(_attempt(download, part, on_progress, timeout) for _ in range(ATTEMPTS)):
         raise InputError(
             f"{download.url} broke off {ATTEMPTS} times, last after {part.stat().st_size:,} bytes; "
-            "give the same command again to go on."
+            "run the same command again to go on."
         )
     _check(download, part)
     part.replace(target)

@@ -268,12 +268,12 @@ WRONG: dict[str, tuple[str, Callable[[Rows], Rows], str]] = {
     "words": (
         "t.csv",
         spoiled(["a", "b"]),
-        r".*t\.csv gives something that is no table of numbers: could not convert string to float: 'a'\.",
+        r".*t\.csv gives something that is not a table of numbers: could not convert string to float: 'a'\.",
     ),
     "contradiction": (
         "t.jsonl",
         lambda rows: [*rows, {"text": rows[2]["text"], "probabilities": rows[2]["probabilities"][::-1]}],
-        r".*t\.jsonl contradicts itself in row \d+, whose text it had before: keep one\.",
+        r".*t\.jsonl contradicts itself in row \d+, whose text an earlier row has: keep one\.",
     ),
     "column": (
         "t.parquet",
@@ -400,7 +400,7 @@ def test_what_another_teacher_said_is_not_taken_over_when_resuming(
     stop_early(Wanted())
     write(old, turned)  # under its old name too
     command = ("predict", run, others[0], "--out", out)
-    sentence = r".*out\.csv\.parts was left by another labeling \(soft_labels differs\): start with .*"
+    sentence = r".*out\.csv\.parts belongs to another prediction \(soft_labels differs\): repeat .*"
     for table in (new, old):
         refuses(sentence, *command, "--soft-labels", table, "--resume")
     write(old, rows_of(NEW))
@@ -553,11 +553,11 @@ FUNCTIONS: dict[str, tuple[Callable[[Sequence[str]], Any], str]] = {
     ),
     "labels": (
         lambda texts: linear.predict(texts),
-        r"The teacher gives something that is no table of numbers: could not convert string to float",
+        r"The teacher gives something that is not a table of numbers: could not convert string to float",
     ),
     "ragged": (
         lambda texts: [[1.0], *says(texts)[1:].tolist()],
-        r"The teacher gives something that is no table of numbers: setting an array element",
+        r"The teacher gives something that is not a table of numbers: setting an array element",
     ),
     "nothing": (lambda texts: None, r"The teacher gives .*"),
 }

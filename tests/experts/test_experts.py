@@ -53,7 +53,7 @@ ALLOWED = [
     ("given", "plain"),
 ]
 FORBIDDEN = {
-    ("elmo-lstm", "ivat"): r"ivat needs embeddings of words, which 'elmo-lstm' lacks: take vat, or lm-lstm\.",
+    ("elmo-lstm", "ivat"): r"ivat needs embeddings of words, which 'elmo-lstm' lacks: use vat, or lm-lstm\.",
     ("transformer", "ivat"): r"ivat needs embeddings of words, which 'transformer' lacks: take vat, or lm-l",
     ("frozen", "adv"): r"A frozen encoder cannot be trained by 'adv': set expert\.training to plain\.",
     ("frozen", "vat"): r"A frozen encoder cannot be trained by 'vat': set expert\.training to plain\.",

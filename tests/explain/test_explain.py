@@ -283,7 +283,7 @@ def test_the_page_is_whole_and_escaped(of_three: Model) -> None:
     maps = ["".join(one.itertext()) for one in root.iterfind(".//p[@class='map']")]
     assert maps == [text] * 3  # together, and each window
     names = {one.get("id") for one in root.iterfind(".//h2")}
-    assert {one.get("aria-labeledby") for one in root.iterfind(".//section")} <= names
+    assert {one.get("aria-labelledby") for one in root.iterfind(".//section")} <= names
     assert not re.search(r"https?://|<link|src=", page)  # nothing is fetched
     assert "prefers-color-scheme: dark" in page
 

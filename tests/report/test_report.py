@@ -376,7 +376,7 @@ def test_the_command_says_where_the_page_is(finished: Path, capsys: pytest.Captu
     report([finished])
     assert "report.html" in "".join(capsys.readouterr().out.split())
     assert (finished / "report.html").exists()
-    with pytest.raises(RunError, match="Say --out"):
+    with pytest.raises(RunError, match="add --out FILE"):
         report([finished, finished])
 
 

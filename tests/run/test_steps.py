@@ -291,8 +291,8 @@ HALF = [0.5] * 25
         ({"negative": [*HALF[1:], 0.7], "positive": HALF}, r"row 25 gives \[0\.7, 0\.5\]: give probabilit"),
         ({"negative": [1.5, *HALF[1:]], "positive": [-0.5, *HALF[1:]]}, r"row 1 gives \[1\.5, -0\.5\]: gi"),
         ({"negative": [*HALF[:3], None, *HALF[4:]], "positive": HALF}, r"row 4 gives \[nan, 0\.5\]: give "),
-        ({"negative": ["x"] * 25, "positive": HALF}, r"holds something that is no number"),
-        ({"negative": [[0.5]] * 25, "positive": HALF}, r"holds something that is no number"),
+        ({"negative": ["x"] * 25, "positive": HALF}, r"holds something that is not a number"),
+        ({"negative": [[0.5]] * 25, "positive": HALF}, r"holds something that is not a number"),
     ],
 )
 def test_bad_labels_are_named_by_file_and_row(
@@ -310,7 +310,7 @@ def test_what_is_no_parquet_file_is_named(home: Path, tmp_path: Path) -> None:
     store = copied(home, "encoded", tmp_path)
     (store / "shard-00002.expert.parquet").write_bytes(b"text,label\n")
     refuses(
-        r".*shard-00002\.expert\.parquet is damaged or no Parquet file \(.*\): write it again, or.*",
+        r".*shard-00002\.expert\.parquet is damaged or not a Parquet file \(.*\): write it again, or.*",
         *("label", store, "--by", home / "run"),
     )
 
@@ -325,7 +325,7 @@ def test_two_experts_do_not_label_one_store(
     with monkeypatch.context() as patch:
         patch.setattr(steps, "author_of", lambda folder, config: "another")
         with pytest.raises(
-            RunError, match=r"shard-00000\.expert\.parquet holds the word of another expert: l"
+            RunError, match=r"shard-00000\.expert\.parquet holds the soft labels of another expert: l"
         ):
             steps.label(run, str(store), Quiet())
     steps.label(run, str(store), Quiet(), workers=1)
