@@ -134,10 +134,10 @@ def test_the_expert_is_the_teacher(run: Path) -> None:
 def test_page_and_card_do_not_say_that_it_learned_from_the_labels(run: Path) -> None:
     finished = read_finished(run)
     shown, told = page([finished]), card(finished)
-    assert "expert alone" in shown
+    assert '<span class="name">expert</span>' in shown
     assert "labels only" not in shown.replace("labels only, no network: the baseline", "")
-    assert "saw labels alone" not in shown
-    assert ") came with its word on every document; **imitators**" in told
+    assert "trained on labels only" not in shown
+    assert ") came with its probabilities for every document; **imitators**" in told
 
 
 def test_the_mixture_is_no_worse_on_dev_than_the_teacher(
