@@ -129,7 +129,7 @@ def explain(model: Model, text: str, label: Label | None = None, against: Label 
     is_silent = bool(documents.is_empty[0])
     has_imitators = len(model.gates) > 0 and not is_silent
     weights = model.gates / model.temperature
-    parts = weights * _lead(alpha[: len(weights), 0], first, second) * has_imitators
+    parts = weights * _lead(alpha[:, 0], first, second) if has_imitators else np.zeros(len(weights))
     evidence, blanked = None, np.zeros((0, 0))
     if has_imitators:
         (probs,) = window_probs(model, documents.pieces)
