@@ -282,7 +282,7 @@ def test_the_shell_judges_one_beside_its_teacher_while_there_is_one(files: Path,
     shutil.copytree(files / "student", tmp_path / "first")  # another run in the teacher's place
     answer = mein("evaluate", files / "student", test)
     assert not re.search(r"\nprevious run +\d", answer.out)
-    assert "is not in" in answer.out
+    assert "the previous run is no longer there" in answer.out
 
 
 @pytest.mark.parametrize(
@@ -317,7 +317,7 @@ def test_the_shell_judges_one_beside_its_teacher_while_there_is_one(files: Path,
         (
             ["--from-run", "first", "--set", "expert.kind=given"],
             "labeled.csv",
-            r"A teacher learns from no other run: leave expert\.from_run out\.",
+            r"An expert of given probabilities cannot learn from another run: remove expert\.from_run\.",
         ),
     ],
 )
