@@ -105,7 +105,8 @@ def open_soft_labels(config: Config, classes: Sequence[Label], soft_labels: Soft
         return soft_labels
     if config.expert.model is None:
         raise ConfigError(
-            "expert.kind is 'given' but no soft labels are: use --soft-labels FILE, or soft_labels= in Python."
+            "expert.kind is 'given' but no soft labels are: "
+            "use --soft-labels FILE, or soft_labels= in Python."
         )
     return SoftLabelTable(config.expert.model, config.columns, classes)
 

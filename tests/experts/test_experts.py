@@ -58,9 +58,18 @@ FORBIDDEN = {
     ("frozen", "adv"): r"A frozen encoder cannot be trained by 'adv': set expert\.training to plain\.",
     ("frozen", "vat"): r"A frozen encoder cannot be trained by 'vat': set expert\.training to plain\.",
     ("frozen", "ivat"): r"A frozen encoder cannot be trained by 'ivat': set expert\.training to plain\.",
-    ("given", "adv"): r"A teacher cannot be trained by 'adv': set expert\.training to plain\.",
-    ("given", "vat"): r"A teacher cannot be trained by 'vat': set expert\.training to plain\.",
-    ("given", "ivat"): r"A teacher cannot be trained by 'ivat': set expert\.training to plain\.",
+    (
+        "given",
+        "adv",
+    ): r"An expert of given probabilities cannot be trained by 'adv': set expert\.training to plain\.",
+    (
+        "given",
+        "vat",
+    ): r"An expert of given probabilities cannot be trained by 'vat': set expert\.training to plain\.",
+    (
+        "given",
+        "ivat",
+    ): r"An expert of given probabilities cannot be trained by 'ivat': set expert\.training to plain\.",
 }
 SYSTEMS = [TFIDF, EXPERT, CLOSED_GATES, RANDOM_IMITATORS, IMITATORS_ONLY, MIXTURE]
 TEXTS = tiny.TEXTS

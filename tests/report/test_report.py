@@ -337,7 +337,7 @@ def test_damaged_predictions_are_one_sentence(finished: Path, tmp_path: Path) ->
     for other in (renamed, table.drop_columns([MIXTURE]), table.slice(1)):
         pq.write_table(other, path / "predictions.parquet")
         seal(RunFolder(path))
-        with pytest.raises(RunError, match=r"predictions\.parquet is damaged or was changed by another"):
+        with pytest.raises(RunError, match=r"predictions\.parquet is damaged, or belongs to another run"):
             write_report([path], tmp_path / "page.html")
 
 
