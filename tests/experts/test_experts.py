@@ -61,15 +61,15 @@ FORBIDDEN = {
     (
         "given",
         "adv",
-    ): r"An expert of given probabilities cannot be trained by 'adv': set expert\.training to plain\.",
+    ): r"Given probabilities cannot be trained by 'adv': set expert\.training to plain\.",
     (
         "given",
         "vat",
-    ): r"An expert of given probabilities cannot be trained by 'vat': set expert\.training to plain\.",
+    ): r"Given probabilities cannot be trained by 'vat': set expert\.training to plain\.",
     (
         "given",
         "ivat",
-    ): r"An expert of given probabilities cannot be trained by 'ivat': set expert\.training to plain\.",
+    ): r"Given probabilities cannot be trained by 'ivat': set expert\.training to plain\.",
 }
 SYSTEMS = [TFIDF, EXPERT, CLOSED_GATES, RANDOM_IMITATORS, IMITATORS_ONLY, MIXTURE]
 TEXTS = tiny.TEXTS

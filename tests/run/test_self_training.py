@@ -317,7 +317,7 @@ def test_the_shell_judges_one_beside_its_teacher_while_there_is_one(files: Path,
         (
             ["--from-run", "first", "--set", "expert.kind=given"],
             "labeled.csv",
-            r"An expert of given probabilities cannot learn from another run: remove expert\.from_run\.",
+            r"Given probabilities cannot learn from another run: remove expert\.from_run\.",
         ),
     ],
 )
