@@ -398,13 +398,12 @@ TIMED_STEPS = ("encode", "label", "imitate")
 HOURS = 24.0  # in which a corpus is to be done
 LINK = 12.5e9  # bytes a second of a network of 100 gigabit
 PRICES = {"core": 0.05, "GPU": 4.0, "gigabyte": 0.02}  # $ an hour, an hour, a month; put your own
-HEAD = """# What scale costs
+HEAD = """# The cost of large corpora
 
-Made by `python -m benchmarks costs` from what was measured under `results/`; do not edit. Measured: documents
-a second of each step and bytes a document, on the machine that is named. Projected: everything else, by
-proportion, which is right as long as steps are parallel over shards: encoding and labeling share nothing
-between shards; imitators exchange gradients at every step, so their projection over many machines is the
-boldest one."""
+Made by `python -m benchmarks costs` from measurements under `results/`; do not edit. Measured: documents per
+second of each step and bytes per document, on the named machine. Projected: everything else, in proportion,
+which holds while steps are parallel over shards. Encoding and labeling share nothing between shards.
+Imitators exchange gradients at every step, so their projection over many machines is the least certain."""
 
 
 @dataclass(frozen=True)
@@ -420,7 +419,7 @@ class Measured:
 
 
 def costs_page(results: Path) -> str:
-    """The page; a kind of machine that was not measured is left out, and said to be."""
+    """The page, with a note on a kind of machine that was not measured."""
     found = [_of_cores(results / "bench-scale.json"), _of_gpu(results / "bench-pipeline.json")]
     measured = [one for one in found if one is not None]
     if not measured:
@@ -470,9 +469,9 @@ def _of_gpu(path: Path) -> Measured | None:
 def _documents_on_the_wire(sizes: dict[str, float]) -> str:
     encoded, labels = f"{sizes['encoded']:,.0f} bytes", f"{sizes['labels']:,.0f}"
     return (
-        f"On the wire, a document: its raw text from the process that reads to one that encodes, and "
-        f"{encoded} to the store; {encoded} to one that labels, and {labels} back; {encoded} to each process "
-        "that trains, once an epoch."
+        f"Network traffic per document: its text from the reading process to an encoding one, and "
+        f"{encoded} to the store; {encoded} to a labeling process, and {labels} back; {encoded} to each "
+        "training process, once per epoch."
     )
 
 
@@ -482,17 +481,17 @@ def _gradients_on_the_wire(figures: dict[str, Any], rate: float) -> str:
     gradients = figures["step"]["gradient_bytes"]
     limit = documents * LINK / (2 * gradients)
     return (
-        f"Imitators that share each step also exchange at most {gradients / 1e6:,.0f} MB of gradients a step "
-        f"of {documents:,.0f} documents: a network of 100 gigabit a second is full at {limit:,.0f} documents "
-        f"a second, {limit / rate:.1f} times the rate of one GPU. Beyond that the network is the bottleneck: "
-        "raise imitator_training.batch_tokens."
+        f"Imitators that share each step also exchange at most {gradients / 1e6:,.0f} MB of gradients per "
+        f"step of {documents:,.0f} documents: a network of 100 gigabit per second is full at "
+        f"{limit:,.0f} documents per second, {limit / rate:.1f} times the rate of one GPU. Beyond that the "
+        "network is the bottleneck: raise imitator_training.batch_tokens."
     )
 
 
 def _section(measured: Measured) -> str:
     """Rates, then a table of corpora."""
     rates = ", ".join(
-        f"{step} {measured.rates[step]:,.0f} documents a second a {measured.units[step]}"
+        f"{step} {measured.rates[step]:,.0f} documents per second and {measured.units[step]}"
         for step in TIMED_STEPS
     )
     sizes = ", ".join(f"{name} {size:,.0f}" for name, size in measured.bytes_per_document.items())
@@ -502,16 +501,16 @@ def _section(measured: Measured) -> str:
         f"units for {HOURS:.0f} hours",
         "storage, GB",
         "$ for work",
-        "$ a month of storage",
+        "$ per month of storage",
         "longest step",
     ]
     rows = [_row(measured, documents) for documents in CORPORA]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     lines += ["| " + " | ".join(row) + " |" for row in rows]
     about = (
-        f"Measured: {rates} (imitate: one epoch). Bytes a document at rest: {sizes}. Projected, with one "
-        f"epoch of imitators, ${PRICES['core']} a core-hour, ${PRICES['GPU']} a GPU-hour and "
-        f"${PRICES['gigabyte']} a gigabyte and month:"
+        f"Measured: {rates} (imitate: one epoch). Bytes per document at rest: {sizes}. Projected, with one "
+        f"epoch of imitators, ${PRICES['core']} per core-hour, ${PRICES['GPU']} per GPU-hour, and "
+        f"${PRICES['gigabyte']} per gigabyte and month:"
     )
     return "\n\n".join([f"## {measured.title}", about, "\n".join(lines), measured.wire])
 

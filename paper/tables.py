@@ -22,13 +22,13 @@ from paper.cells import AMOUNTS, MORE_DATA, REMOVED_WINDOWS, RESULTS, SPEED, VAR
 from paper.lines import Line, cell_of, correct_of, experts_of, of_the_same_seeds
 
 TITLES = {
-    "plain": "expert alone",
-    "closed": "closed gates",
-    "random": "+ IMN (Random)",
+    "plain": "expert",
+    "closed": "expert, fine-tuned",
+    "random": "+ random IMN",
     "imn-paper": "+ IMN, the paper's gates",
-    "imn": "+ IMN, our gates",
-    "closed-lexicon": "closed gates, a lexicon",
-    "imn-lexicon": "+ IMN, our gates, a lexicon",
+    "imn": "+ IMN, free gates",
+    "closed-lexicon": "expert + lexicon, fine-tuned",
+    "imn-lexicon": "+ IMN, free gates, lexicon",
 }
 HEAD = """# Results
 
@@ -38,51 +38,54 @@ Made by `python -m paper page` from the lines under `results/`; do not edit.
 
 - A cell is the test error in %: mean over seeds ± standard deviation, [number of seeds], (the paper's
   figure).
-- A star: better than the expert alone **and** than closed gates **and** than random vectors, each with p <
-  0.05 by a paired bootstrap over documents, seeds pooled.
-- With a lexicon a star also takes our gates without one **and** closed gates with one.
-- Everything was chosen on dev; test labels were read once, at the end of each run.
+- IMN: imitators. `expert, fine-tuned` (closed gates) is the mixture without imitators.
+- A star: better than the expert **and** than the fine-tuned expert **and** than random imitators, each with
+  p < 0.05 in a paired bootstrap over documents, seeds pooled.
+- With a lexicon a star also requires a lower error than free gates without one **and** than the fine-tuned
+  expert with one.
+- Everything was selected on dev; test labels were read once, at the end of each run.
 - A cell may have fewer seeds than the one beside it.
 
 **Lines**
 
-- Each line under `results/` has its seed and its command, which makes it anew.
-- A plus behind a commit, as in `78aedbe+`: the package's files differed from that commit; how is not
-  recorded.
-- **Rows differ in settings**: those whose command has `words.max_length=400` read the last 400 words of a
-  document, others the last 1,000.
-- With the preset full the two kinds of gates differ in stage 3 alone.
+- Each line under `results/` has its seed and its command, which reproduces it.
+- A plus behind a commit, as in `78aedbe+`, means that the package's files differed from that commit. The
+  differences are not recorded.
+- **Rows differ in settings**: if the command has `words.max_length=400`, the expert used the last 400 words
+  of a document, otherwise the last 1,000.
+- With the preset full the two kinds of gates differ in stage 3 only.
 
 **What differs from the paper** ([paper.md](paper.md), and why: [log](../log/README.md))
 
-- Our gates are free and fitted on dev, and evidence is centered.
+- Free gates are fitted on dev, and evidence is centered.
 - Imitators start nearer zero and learn at a rate that falls to 0.
-- A lexicon is logistic regression on pieces, pairs and triples of them, learned from the labels, with a
-  gate of its own. The gate is fitted on dev by a lexicon of train; on test the lexicon has learned dev's
-  labels too, which columns without one have not.
+- A lexicon is n-gram log-odds: logistic regression on pieces, pairs, and triples of them, learned from the
+  labels, with a gate of its own. A lexicon of train fits the gate on dev. On test the lexicon has learned
+  dev's labels too; columns without one have not.
 
 **Data sets**
 
 - `imdb-150k` is IMDB with 100,000 more reviews in its file of unlabeled text.
-- `imdb-400` is a copy of IMDB's folder, where ADV read the last 400 words; the paper's figures stand beside
+- `imdb-400` is a copy of IMDB's folder, where ADV used the last 400 words; the paper's figures are under
   `imdb`.
-- `electronics` follows Elec's recipe but is not Elec, and `r52` stands in for RCV1: the paper has no
-  figures for these two.
+- `electronics` follows Elec's recipe but is not Elec, and `r52` replaces RCV1: the paper has no figures for
+  these two.
 - On `rotten` each seed is a split of its own, so rows differ in their test documents: `transformer` has
-  seeds 3 to 5, its student 6 to 8, other rows 0.
+  seeds 3 to 5, `transformer-student` 6 to 8, other rows 0.
 
 **Rows**
 
-- IMDB's LSTM had one more seed, whose lines are lost: 10.00, by the paper's gates 9.59, by ours 7.98.
+- IMDB's LSTM had one more seed, whose lines are lost: 10.00, with the paper's gates 9.59, with free gates
+  7.98.
 - IMDB's seeds of LM-LSTM start from four language models, those of ADV from two, those of VAT from four.
-- VAT's rows drew raw text of middling length more often than the shortest and the longest; it is drawn
-  evenly since ([log](../log/README.md)), and no row was made anew.
-- Our gates were fitted with a ridge on their bare numbers; since then it counts how loud each voice is
-  ([log](../log/README.md)), which matters where dev is small.
-- `transformer` on `rotten` is MiniLM that has read IMDB's sentences and learned IMDB's labels before
+- VAT's rows drew unlabeled text of medium length more often than the shortest and the longest. It is drawn
+  evenly now ([log](../log/README.md)); the rows were not repeated.
+- Free gates were fitted with a ridge on their values. The ridge now accounts for the scale of each component
+  ([log](../log/README.md)), which matters if dev is small.
+- `transformer` on `rotten` is MiniLM, pre-trained on IMDB's sentences and fine-tuned on IMDB's labels before
   ([log](../log/README.md)).
-- The expert of a `-student` row has also learned what the mixture of its teacher, the row without that
-  word, says of raw text, by our gates and with a lexicon. So all its columns have had a lexicon's help.
+- The expert of a `-student` row is a self-training round: it has also learned the predictions of the row
+  without that suffix (free gates, with a lexicon) on unlabeled text. So all its columns used a lexicon.
 """
 
 
@@ -95,7 +98,7 @@ def results_page(lines: Sequence[Line]) -> str:
         parts += [f"## {dataset}", _results(dataset, own), _windows(dataset, own), _more_data(dataset, own)]
         parts.append(_provenance(own))
     if not datasets:
-        parts.append("Nothing has been run yet.")
+        parts.append("No results yet.")
     return "\n\n".join(part.strip() for part in parts if part) + "\n"
 
 
@@ -124,7 +127,7 @@ def _results(dataset: str, lines: Sequence[Line]) -> str:
 def _without_row(experts: Sequence[str]) -> Iterator[str]:
     """A sentence in place of rows without a figure, ours or the paper's."""
     if experts:
-        yield f"Rows without any figure, ours or the paper's, are left out: {', '.join(experts)}."
+        yield f"Rows without figures of either are omitted: {', '.join(experts)}."
 
 
 def _mixed_settings(lines: Sequence[Line]) -> Iterator[str]:
@@ -180,7 +183,7 @@ def _provenance(lines: Sequence[Line]) -> str:
         if (seconds := [s for line in _select(lines, expert=expert) if (s := line["shared_seconds"])])
     ]
     if shared:
-        told += f" Before them, minutes of encoding, language models and teachers: {', '.join(shared)}."
+        told += f" Shared minutes of encoding, language models, and previous runs: {', '.join(shared)}."
     return told
 
 
@@ -317,7 +320,7 @@ def speed_table(folder: Path) -> str:
         rows.append((_speed_windows(found["windows"]), rates[best], rates["plain float32"], found["paper"]))
     if not rows:
         return ""
-    head = "| | ours | plain PyTorch, float32 | ours / plain | the paper (V100) |\n|---|---|---|---|---|"
+    head = "| | mein | plain PyTorch, float32 | mein / plain | the paper (V100) |\n|---|---|---|---|---|"
     lines = [
         f"| {name} | {_told(ours)} | {_told(plain)} | {ours['median'] / plain['median']:.1f} "
         f"| {'' if paper is None else f'{paper:,}'} |"
@@ -325,8 +328,8 @@ def speed_table(folder: Path) -> str:
     ]
     where = ", ".join(dict.fromkeys(bench["device"] for bench in (experts, imitators) if bench))
     about = (
-        "Tokens a second in training, forward + backward + update, median (lowest to highest); "
-        f"{where}. Experts: batches of 32 x 256; our imitators: the largest batch that was measured, "
+        "Tokens per second in training, forward + backward + update, median (lowest to highest); "
+        f"{where}. Experts: batches of 32 x 256; imitators of mein: the largest batch that was measured, "
         "plain ones 32 x 256."
     )
     return "\n".join(["## Speed", "", about, "", head, *lines])

@@ -1,11 +1,11 @@
-"""Exchange, rename, change, or delete each artefact of a run, and count what the commands do about it.
+"""Exchange, rename, change, or delete each artefact of a run, and count what the commands make of it.
 
 usage: scripts/swaps.py [--out counts.json] [--folder DIR]
 
-Trains two small runs of the same sizes for each of several kinds of expert. Every file of the first run is then
-replaced by the other run's, by each of its siblings of the same ending, by itself with one bit changed, or deleted,
-and predict, explain, evaluate, report, and export read the folder. Each must refuse in one sentence with exit code 2,
-or answer as before. Counted are answers that changed in silence, and tracebacks.
+Trains two small runs of the same sizes for each of several settings. Every file of the first run is then
+replaced by the other run's, by each sibling of the same ending, by itself with a bit changed, or deleted, and
+predict, explain, evaluate, and report read the folder. Each must refuse in one sentence with exit code 2, or
+answer as before. Counted are answers that changed in silence, and tracebacks.
 """
 
 import argparse
@@ -47,12 +47,8 @@ def commands(run: Path, files: dict[str, Path], out: Path) -> Iterator[tuple[str
     predicted = mein("predict", run, files["unlabeled"], "--out", out / "predicted.jsonl")
     path = out / "predicted.jsonl"
     yield "predict", predicted, path.read_bytes() if path.exists() else b""
-    for name, words in (
-        ("explain", ["--json", TEXTS.test_texts[0]]),
-        ("evaluate", [files["test"], "--json"]),
-    ):
-        words = [TEXTS.test_texts[0], "--json"] if name == "explain" else words
-        answer = mein(name, run, *words)
+    for name, of in (("explain", TEXTS.test_texts[0]), ("evaluate", files["test"])):
+        answer = mein(name, run, of, "--json")
         yield name, answer, answer.out.encode()
     report = mein("report", run, "--out", out / "report.html")
     path = out / "report.html"

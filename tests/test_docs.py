@@ -47,6 +47,9 @@ SECTIONS = {
 SETTING = re.compile(rf"(?<![\w./-])({'|'.join(SECTIONS)})\.(\w+)")
 FILES = {"safetensors", "checkpoint", "txt", "model", "py", "json"}  # expert.safetensors is no setting
 
+MODULE = re.compile(r"`((?:[\w.-]+/)*\w+\.(?:py|sh))`")
+PLACES = [ROOT, ROOT / "mein", *(path for path in ROOT.glob("tests/**") if path.is_dir())]
+
 Check = Callable[[str], list[str]]
 
 
@@ -129,6 +132,11 @@ def _is_code(room: str, name: str) -> bool:
     return any(hasattr(import_module(home), name) for home in homes)
 
 
+def missing_files(text: str) -> list[str]:
+    """Modules, scripts, and tests by name that are not in the checkout."""
+    return [name for name in MODULE.findall(text) if not any((place / name).exists() for place in PLACES)]
+
+
 def uncompilable(text: str) -> list[str]:
     """Python blocks with a mistake in their syntax."""
     complaints = []
@@ -160,6 +168,7 @@ CHECKS: dict[Check, list[str]] = {
         "say `mein explain run text --json=1 --best 3`",
     ],
     unknown_settings: ["`words.lower`", "--set imitators.window=[1]", '{"expert.hidden": 3}'],
+    missing_files: ["see `run/nowhere.py`", "`test_nothing.py`", "`mein/run.py`"],
     uncompilable: ["```python\nmodel.fit(\n```"],
 }
 HARMLESS = """
@@ -179,7 +188,7 @@ torchrun --nproc-per-node 2 -m mein train --out runs/a
         --out runs/a  # of an entry
 
 `mein --version`, `mein`, `expert.safetensors`, `mein.words.anything`, ../words.html
-`mixture.mix`, `imitators.reference.Imitators`
+`mixture.mix`, `imitators.reference.Imitators`, `run/algorithm.py`, `scripts/house.py`, `test_docs.py`
 ```python
 model.fit(texts, labels)
 ```
@@ -207,7 +216,8 @@ def test_anchors_are_headings_without_signs() -> None:
 def test_every_document_is_true(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     complaints = broken_links(text, path.parent) + uncompilable(text)
-    complaints += unknown_settings(text) if path.parent.name != "log" else []
+    if path.parent.name != "log":
+        complaints += unknown_settings(text) + missing_files(text)
     if path in OF_TODAY:
         complaints += unknown_commands(text)
     assert complaints == []

@@ -103,7 +103,7 @@ class Figure:
         """The picture, as the page embeds it."""
         return Markup(
             '<svg viewBox="0 0 {w} {h}" width="{w}" height="{h}" role="img" '
-            'aria-labeledby="{key}-t {key}-d">'
+            'aria-labelledby="{key}-t {key}-d">'
             '<title id="{key}-t">{title}</title><desc id="{key}-d">{description}</desc>{marks}</svg>'
         ).format(
             w=self.width,

@@ -45,7 +45,7 @@ def drop_damaged_labels(store: Store, by: str) -> list[str]:
     if doubtful and store.labeled_by - {None, by}:
         raise RunError(
             f"{store.place}/{label_file(doubtful[0].file)} is damaged or missing, and the store holds the "
-            "labels of another expert: label with the run that it is from."
+            "soft labels of another expert: label with the run that they are from."
         )
     notes = []
     for shard in doubtful:

@@ -48,11 +48,11 @@ def test_a_gpu_is_told_beside_the_cores(tmp_path: Path) -> None:
     }
     (tmp_path / "bench-pipeline.json").write_text(json.dumps(pipeline))
     page = costs_page(tmp_path)
-    assert "encode 900 documents a second a core, label 3,600 documents a second a GPU" in page
+    assert "encode 900 documents per second and core, label 3,600 documents per second and GPU" in page
     assert "| 1,000,000 | 0.31 | 0.077 | 0.077 | 1 core, 1 GPU |" in page
-    assert "40 bytes to one that labels, and 3 back" in page
+    assert "40 bytes to a labeling process, and 3 back" in page
     # 12.5 GB are 1,250 steps of twice 5 MB, of 100 documents each; a GPU does 3,600 documents a second
-    assert "is full at 125,000 documents a second, 34.7 times the rate of one GPU" in page
+    assert "is full at 125,000 documents per second, 34.7 times the rate of one GPU" in page
     assert "has not been measured yet" not in page
 
 

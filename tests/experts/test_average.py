@@ -105,7 +105,7 @@ def test_page_and_card_tell_whether_it_has_read_raw_text(tmp_path: Path, is_give
     documents = tiny.corpus() if is_given else replace(tiny.corpus(), unlabeled=None)
     tiny.run(tmp_path / "run", documents, expert__kind="average")
     finished = read_finished(tmp_path / "run")
-    for told in ("expert alone: labels only", "which saw labels alone"):
+    for told in ("expert: labels only", "which was trained on labels only"):
         assert (told in page([finished])) != is_given
     assert "mixture: labels and raw text" not in page([finished])
     for told in ("The <b>expert</b> has itself read raw text.", "mixture: with imitators"):

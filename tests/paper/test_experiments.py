@@ -323,10 +323,10 @@ def test_the_page_names_rows_without_any_figure_in_one_sentence() -> None:
     page = tables.results_page([made_up("lstm", "plain", 0, 100) | {"dataset": "r52"}])
     assert page.count("\n| lstm |") == 1
     assert "\n| lm-lstm |" not in page
-    assert "are left out: lm-lstm, adv-lm-lstm, vat-lm-lstm, ivat-lstm, elmo-lstm, adv-lm-lstm-large." in page
+    assert "are omitted: lm-lstm, adv-lm-lstm, vat-lm-lstm, ivat-lstm, elmo-lstm, adv-lm-lstm-large." in page
     page = tables.results_page([made_up("lstm", "plain", 0, 100)])
     assert "\n| ivat-lstm | (5.66) |" in page
-    assert "are left out" not in page
+    assert "are omitted" not in page
 
 
 @pytest.mark.parametrize(("imn", "is_starred"), [(40, True), (99, False), (120, False)])
@@ -647,7 +647,7 @@ def test_a_line_tells_the_time_of_what_it_shares(experiment: Experiment, lines: 
     assert told == {round(sum(map(seconds_of, shared)), 1)}
     page = tables.results_page([made_up("lstm", variant, 0, 100) for variant in ("plain", "imn")])
     assert "; 1 minutes of runs. " in page  # both cells are of one run
-    assert "minutes of encoding, language models and teachers: lstm 1.5." in page
+    assert "minutes of encoding, language models, and previous runs: lstm 1.5." in page
 
 
 def test_a_command_makes_its_cell_anew(experiment: Experiment) -> None:

@@ -51,7 +51,7 @@ def written(paths: list[Path], target: Path) -> str:
 
 
 class Balanced(HTMLParser):
-    """Every tag is closed, ids are unique, links stay on the page, and pictures speak."""
+    """Every tag is closed, ids are unique, links stay on the page, and pictures have descriptions."""
 
     def check(self, text: str) -> None:
         self.open: list[str] = []
@@ -153,7 +153,7 @@ def test_the_confusion_matrix_counts_the_predictions(finished: Path, html: str) 
     assert [int(count) for count in counts] == wanted.ravel().tolist()
 
 
-def test_calibration_is_told_before_and_after(finished: Path, html: str) -> None:
+def test_calibration_is_shown_before_and_after(finished: Path, html: str) -> None:
     run = read_finished(finished)
     p = np.exp(run.log_probs(MIXTURE))
     raw = p**run.temperature / (p**run.temperature).sum(1, keepdims=True)  # softmax of logits, by hand
@@ -167,7 +167,7 @@ def test_calibration_is_told_before_and_after(finished: Path, html: str) -> None
     assert f"of the mixture from {shown[0]:.3f} to {shown[1]:.3f}" in texts_of(html)
 
 
-def test_risk_is_the_error_of_the_surest(finished: Path, html: str) -> None:
+def test_risk_is_the_error_of_the_most_confident(finished: Path, html: str) -> None:
     run = read_finished(finished)
     confidence = run.log_probs(MIXTURE).max(1)
     surest = np.argsort(-confidence)[:60]
@@ -242,18 +242,18 @@ def test_the_same_folder_gives_the_same_bytes(finished: Path, html: str, tmp_pat
 
 
 def test_fragments_and_documents_are_shown(finished: Path, html: str) -> None:
-    judged = RunFolder(finished).read_json("highlights.json")
-    kinds = [document["kind"] for document in judged["changed"]]
+    highlights = RunFolder(finished).read_json("highlights.json")
+    kinds = [document["kind"] for document in highlights["changed"]]
     assert {kind: kinds.count(kind) for kind in kinds} == {"corrected": 12, "broken": 2}
     assert "50 documents, the most confident 12 shown" in texts_of(html)
     article = re.search(r'<article class="document corrected">.*?</article>', html, re.S)
     assert article is not None
-    first = judged["changed"][0]
+    first = highlights["changed"][0]
     text = re.search(r'<p class="text"[^>]*>(.*?)</p>', article[0], re.S)
     assert text is not None
     shown = re.sub(r"</?mark[^>]*>", "", text[1])
     assert shown.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&") == first["text"]
-    for table in judged["fragments"]:
+    for table in highlights["fragments"]:
         for one in table["best"]:
             assert 1 <= one["documents"] <= one["occurrences"]
 
@@ -276,7 +276,7 @@ def test_several_runs_stand_side_by_side(finished: Path, tmp_path: Path) -> None
     assert "seed 0 7" in text
 
 
-def test_the_lowest_error_is_marked_among_runs_judged_on_the_same_documents(
+def test_the_lowest_error_is_marked_among_runs_evaluated_on_the_same_documents(
     finished: Path, tmp_path: Path
 ) -> None:
     """Two runs on 120 documents, the second without a mistake; one on 3 of its own, without one too."""
@@ -296,7 +296,7 @@ def leaders(html: str) -> list[str]:
     return re.findall(r'<tr class="lead"><th scope="row"><a href="#run-\d">(.*?)</a>', html)
 
 
-def test_the_runs_of_several_seeds_are_told_together(finished: Path, tmp_path: Path) -> None:
+def test_the_runs_of_several_seeds_are_shown_together(finished: Path, tmp_path: Path) -> None:
     for seed in (9, 10):
         shutil.copytree(finished, tmp_path / "five" / f"seed-{seed}")
     report([tmp_path / "five"])
@@ -337,7 +337,7 @@ def test_damaged_predictions_are_one_sentence(finished: Path, tmp_path: Path) ->
             write_report([path], tmp_path / "page.html")
 
 
-def test_a_run_without_raw_text_says_so(tmp_path: Path) -> None:
+def test_a_run_without_unlabeled_text_is_shown_as_such(tmp_path: Path) -> None:
     texts = tiny.TEXTS
     labeled = source_of_lists(texts.labeled_texts, texts.labeled_labels)
     tiny.run(tmp_path / "plain", Corpus(labeled=labeled))  # and without a test set
@@ -348,7 +348,7 @@ def test_a_run_without_raw_text_says_so(tmp_path: Path) -> None:
     assert "imitators none" in text
 
 
-def test_a_hundred_classes_give_the_commonest_mistakes(tmp_path: Path) -> None:
+def test_a_hundred_classes_give_the_most_frequent_mistakes(tmp_path: Path) -> None:
     names = [f"class {y:02}" for y in range(100)]
     wrong = {EXPERT: np.arange(150), MIXTURE: np.concatenate([np.arange(5), [5, 105, 205, 305]])}
     path = fabricated(tmp_path / "hundred", names, 4, wrong)
@@ -359,7 +359,7 @@ def test_a_hundred_classes_give_the_commonest_mistakes(tmp_path: Path) -> None:
     assert len(html) < 2_000_000
 
 
-def test_a_run_that_was_not_judged_is_refused(finished: Path, tmp_path: Path) -> None:
+def test_a_run_that_was_not_evaluated_is_refused(finished: Path, tmp_path: Path) -> None:
     with pytest.raises(RunError, match="There is no run folder"):
         write_report([tmp_path / "nowhere"], tmp_path / "page.html")
     half = shutil.copytree(finished, tmp_path / "half")
@@ -376,7 +376,7 @@ def test_the_command_says_where_the_page_is(finished: Path, capsys: pytest.Captu
     report([finished])
     assert "report.html" in "".join(capsys.readouterr().out.split())
     assert (finished / "report.html").exists()
-    with pytest.raises(RunError, match="Say --out"):
+    with pytest.raises(RunError, match="add --out FILE"):
         report([finished, finished])
 
 

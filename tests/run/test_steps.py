@@ -325,7 +325,7 @@ def test_two_experts_do_not_label_one_store(
     with monkeypatch.context() as patch:
         patch.setattr(steps, "author_of", lambda folder, config: "another")
         with pytest.raises(
-            RunError, match=r"shard-00000\.expert\.parquet holds the labels of another expert: l"
+            RunError, match=r"shard-00000\.expert\.parquet holds the soft labels of another expert: l"
         ):
             steps.label(run, str(store), Quiet())
     steps.label(run, str(store), Quiet(), workers=1)

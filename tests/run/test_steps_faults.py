@@ -398,7 +398,7 @@ def test_damaged_labels_of_one_expert_are_not_made_by_another(
     (tmp_path / "store/shard-00001.expert.parquet").unlink()
     monkeypatch.setattr(steps, "author_of", lambda folder, config: "another")
     before = content(tmp_path / "store")
-    sentence = r".*shard-00001.* is damaged or missing, and the store holds the labels of another expert: .*"
+    sentence = r".*shard-00001.* is damaged or missing, .* the soft labels of another expert: .*"
     refuses(sentence, *words_of("label", home, tmp_path))
     assert content(tmp_path / "store") == before
 

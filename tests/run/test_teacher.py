@@ -174,7 +174,7 @@ def test_mein_label_asks_the_same_tutor(tutored: Path, tmp_path: Path) -> None:
     np.testing.assert_allclose(said(at["one"]), of_run.probs(z, store.pieces()), atol=1e-6)
     tiny.run(tmp_path / "other", **TUTORED | {"imitator_training__learns_lexicon": False})
     refuses(
-        r".*one holds the word of another run than .*other: label with the run that it is from, or.*",
+        r".*one holds the soft labels of another run than .*other: label with .*",
         *("label", at["one"], "--by", tmp_path / "other"),
     )
 
