@@ -107,10 +107,10 @@ def test_page_and_card_tell_whether_it_has_read_raw_text(tmp_path: Path, is_give
     finished = read_finished(tmp_path / "run")
     for told in ("expert: labels only", "which was trained on labels only"):
         assert (told in page([finished])) != is_given
-    assert "mixture: labels and raw text" not in page([finished])
-    for told in ("The <b>expert</b> has itself read raw text.", "mixture: with imitators"):
+    assert "mixture: labels and unlabeled text" not in page([finished])
+    for told in ("The <b>expert</b> was itself trained on the unlabeled text.", "mixture: with imitators"):
         assert (told in page([finished])) == is_given
-    assert ("learned from the labels and, by itself, from raw text;" in card(finished)) == is_given
+    assert ("learned from the labels and, by itself, from unlabeled text;" in card(finished)) == is_given
 
 
 BESIDE_VECTORS = [
