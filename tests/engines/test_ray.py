@@ -104,7 +104,7 @@ def test_what_ray_cannot_do_is_one_sentence(home: Path, cluster: Any) -> None:
     ):
         address = f"127.0.0.1:{door.getsockname()[1]}"
         refuses(
-            rf"What answers at {address} does not let us in \(no header\): check --address, and set "
+            rf"{address} answers but refuses the connection \(no header\): check --address, and set "
             r"RAY_AUTH_MODE=token if the cluster asks for a token \(`ray get-auth-token`\).",
             *(*label, "--engine", "ray", "--address", address),
         )
