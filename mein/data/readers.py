@@ -15,20 +15,6 @@ from mein.data.labels import Label, is_missing, plain_label
 from mein.data.tables import in_chunks
 from mein.errors import InputError
 
-__all__ = [
-    "ColumnsConfig",
-    "Documents",
-    "Label",
-    "Source",
-    "column_names",
-    "find_label_column",
-    "find_text_column",
-    "plain_text",
-    "read_documents",
-    "read_tables",
-    "rows_without_label",
-]
-
 FRACTION = re.compile(r"[+-]?(\d+\.\d*|\.\d+)([eE][+-]?\d+)?|[+-]?inf", re.IGNORECASE)
 NAN = "nan"  # in a format without types; elsewhere a NaN has its own type, and "nan" is a text
 

@@ -30,7 +30,6 @@ class JsonWriter:
         self._name, self._sink = name, sink
 
     def write(self, batch: pa.RecordBatch | pa.Table) -> None:
-        """Append rows."""
         fields = zip(batch.schema.names, batch.columns, strict=True)
         pairs = [
             [f"{_encode(name)}: {value}" for value in _converted(self._name, _json, name, column)]
@@ -51,7 +50,6 @@ class SeparatedWriter:
         self._names: list[str] = []
 
     def write(self, batch: pa.RecordBatch | pa.Table) -> None:
-        """Append rows."""
         is_first = not self._names
         self._names = self._names or batch.schema.names
         texts = {
@@ -78,7 +76,6 @@ class ParquetWriter:
         self._table: Any = None
 
     def write(self, batch: pa.RecordBatch | pa.Table) -> None:
-        """Append rows."""
         self._types = self._types or dict(zip(batch.schema.names, batch.schema.types, strict=True))
         columns = _aligned(batch, list(self._types), self._name)
         fitted = pa.table({name: self._fitted(name, column) for name, column in columns.items()})

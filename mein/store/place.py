@@ -40,11 +40,9 @@ class Folder:
 
     @property
     def address(self) -> str:
-        """The absolute path."""
         return str(self.path.resolve())
 
     def names(self) -> list[str]:
-        """The complete files, in order."""
         files = self.path.iterdir() if self.path.is_dir() else ()
         return sorted(file.name for file in files if not file.name.startswith("."))
 
@@ -68,23 +66,19 @@ class Folder:
             raise writing_failed(self.path, problem) from problem
 
     def read(self, name: str) -> bytes:
-        """The content of a small file."""
         return (self.path / name).read_bytes()
 
     @contextmanager
     def writing(self, name: str) -> Iterator[Path]:
-        """A temporary path beside the file, which is then renamed."""
         with atomic_path(self.path / name) as temporary:
             yield temporary
         self.verified.discard(name)
 
     @contextmanager
     def reading(self, name: str) -> Iterator[Path]:
-        """The file itself."""
         yield self.path / name
 
     def fetch(self, name: str, sha256: str | None) -> Path:
-        """The file itself, verified by its checksum at the first call."""
         path = self.path / name
         if sha256 is not None and name not in self.verified:
             try:
@@ -99,7 +93,6 @@ class Folder:
         return path
 
     def move(self, name: str, folder: str) -> None:
-        """Move a file into a folder below this one."""
         try:
             (self.path / folder).mkdir(exist_ok=True)
             (self.path / name).replace(self.path / folder / name)
@@ -107,7 +100,6 @@ class Folder:
             raise writing_failed(self.path / folder / name, problem) from problem
 
     def remove(self, name: str) -> None:
-        """Remove a file."""
         (self.path / name).unlink(missing_ok=True)
 
 
@@ -175,11 +167,9 @@ class Remote:
 
     @property
     def address(self) -> str:
-        """The URL."""
         return self.url
 
     def names(self) -> list[str]:
-        """The files, in order."""
         with self._failing("listed", ""):
             self.filesystem.invalidate_cache()
             found = self.filesystem.ls(self.root, detail=False) if self.filesystem.exists(self.root) else []
@@ -194,14 +184,12 @@ class Remote:
         yield
 
     def read(self, name: str) -> bytes:
-        """The content of a small file."""
         with self._failing("read", name):
             content: bytes = self.filesystem.cat_file(self._path(name))
         return content
 
     @contextmanager
     def writing(self, name: str) -> Iterator[Path]:
-        """A temporary local path, whose file is then uploaded."""
         with tempfile.TemporaryDirectory(prefix="mein-") as folder:
             try:
                 yield Path(folder) / name
@@ -212,13 +200,11 @@ class Remote:
 
     @contextmanager
     def reading(self, name: str) -> Iterator[Path]:
-        """A temporary copy."""
         with tempfile.TemporaryDirectory(prefix="mein-") as folder:
             self._download(name, Path(folder) / name)
             yield Path(folder) / name
 
     def fetch(self, name: str, sha256: str | None) -> Path:
-        """A copy in the cache, verified by its checksum."""
         if sha256 is None:
             raise damaged(f"{self.url}/{name}")  # only mein writes stores to URLs, always with checksums
         try:
@@ -227,13 +213,11 @@ class Remote:
             raise damaged(f"{self.url}/{name}") from problem
 
     def move(self, name: str, folder: str) -> None:
-        """Move a file into a folder below this one."""
         with self._failing("moved", name):
             self.filesystem.makedirs(f"{self.root}/{folder}", exist_ok=True)
             self.filesystem.mv(self._path(name), f"{self.root}/{folder}/{name}")
 
     def remove(self, name: str) -> None:
-        """Remove a file."""
         with self._failing("removed", name):
             self.filesystem.rm_file(self._path(name))
 

@@ -40,9 +40,7 @@ from mein.store.files import (
     write_json,
 )
 from mein.store.place import Place, place_of
-from mein.text.ragged import Ragged, concatenate, ragged
-
-__all__ = ["EXPERT_COLUMN", "LABELS", "Ragged", "Store", "link_store", "ragged"]
+from mein.text.ragged import Ragged, concatenate
 
 OPEN_FILES = 8  # shards and columns kept mapped; each counts as memory of this process
 

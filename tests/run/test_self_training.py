@@ -317,7 +317,7 @@ def test_the_shell_compares_one_with_the_previous_run_while_there_is_one(files: 
         (
             ["--from-run", "first", "--set", "expert.kind=given"],
             "labeled.csv",
-            r"A teacher learns from no other run: leave expert\.from_run out\.",
+            r"Given probabilities cannot learn from another run: remove expert\.from_run\.",
         ),
     ],
 )
