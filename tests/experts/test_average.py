@@ -101,7 +101,7 @@ def test_vectors_are_no_longer_kept_where_the_expert_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_given", [True, False])
-def test_page_and_card_tell_whether_it_has_read_raw_text(tmp_path: Path, is_given: bool) -> None:
+def test_page_and_card_show_whether_it_was_trained_on_raw_text(tmp_path: Path, is_given: bool) -> None:
     documents = tiny.corpus() if is_given else replace(tiny.corpus(), unlabeled=None)
     tiny.run(tmp_path / "run", documents, expert__kind="average")
     finished = read_finished(tmp_path / "run")

@@ -322,7 +322,7 @@ def test_chunks_are_larger_than_batches_and_depend_on_the_source_alone() -> None
     assert list(chunks(iter([]), 16_384)) == []
 
 
-def test_the_shell_says_what_a_run_without_imitators_cannot_do(tmp_path: Path) -> None:
+def test_the_shell_reports_what_a_run_without_imitators_cannot_do(tmp_path: Path) -> None:
     ROWS.to_csv(tmp_path / "in.csv", index=False)
     tiny().fit(TEXTS, LABELS).save(tmp_path / "run")
     for option in (["--imitators-only"], ["--fragments", "2"]):
