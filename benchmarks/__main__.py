@@ -15,8 +15,7 @@ from benchmarks.networks import Sizes, bench_experts, bench_imitators
 from benchmarks.pipeline import bench_pipeline
 from benchmarks.scale import STEPS, bench_engines, bench_ranks, bench_scale, costs_page
 from benchmarks.use import Load, bench_predict, bench_serve
-from mein.cli.app import new_app, run_app
-from mein.cli.console import log, open_console, plain_table
+from mein.cli.console import log, new_app, open_console, plain_table, run_app
 from mein.cli.options import Address, RunPath, TextColumn
 from mein.data.columns import ColumnsConfig
 from mein.data.demo import demo_corpus

@@ -1,4 +1,4 @@
-"""MeinClassifier, the Python door: scikit-learn's conventions, for texts."""
+"""MeinClassifier, the Python API: scikit-learn's conventions, for texts."""
 
 import shutil
 import tempfile
@@ -31,7 +31,7 @@ OWN_PARAMETERS = {"seed": "random_state", "runtime.device": "device"}
 
 
 class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A mixture of an expert, which learns from labels, and imitators, which learn from raw text.
+    """A mixture of an expert, which learns from labels, and imitators, which learn from unlabeled text.
 
     >>> model = MeinClassifier().fit(texts, labels, unlabeled=more_texts)  # doctest: +SKIP
     >>> model.predict("the battery died after a week")  # doctest: +SKIP
@@ -39,28 +39,28 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    preset : "small", "full", "paper", "transformer" ... or None
-        Sizes and schedules; None takes "small" without a GPU and "full" with one.
+    preset : "small", "full", "paper", "transformer", ... or None
+        Sizes and schedules; None: "small" without a GPU and "full" with one.
     settings : mapping or None
         Any setting of the configuration by its dotted name: {"imitators.windows": [1, 2]}.
     class_weight : "balanced", mapping or None
-        "balanced" lets rare classes weigh as much as common ones; {label: weight} says it outright.
+        "balanced" gives rare classes the same total weight as common ones; {label: weight} sets each.
     compares : bool
         Whether fit also trains the controls and keeps the comparison on dev in `verdict_`.
     run_dir : path or None
-        Where fit leaves its run folder; None works in a temporary one.
-    teacher : function or None
-        Somebody else's classifier in the expert's place: texts -> probabilities (n, Y), columns in the
-        order of the sorted labels. `predict` asks it again for every text.
-    device : "auto", "cpu", "cuda" ...
+        Where fit writes its run folder; None: a temporary one.
+    soft_labels : function or None
+        A teacher in place of the expert: texts -> probabilities (n, Y), columns in the order of the sorted
+        labels. `predict` calls it for every text.
+    device : "auto", "cpu", "cuda", ...
     verbose : bool
     random_state : int, RandomState or None
 
     Attributes
     ----------
     classes_ : the labels, sorted
-    gates_ : the weight of each window's imitator, empty where there was no unlabeled text
-    verdict_ : one sentence, with `compares`, else None
+    gates_ : the gate of each window's imitator, empty without unlabeled text
+    verdict_ : one sentence with `compares`, otherwise None
     """
 
     def __init__(
@@ -138,15 +138,15 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(log_probs[0]) if isinstance(X, str) else log_probs
 
     def decision_function(self, X: str | Iterable[str]) -> Any:
-        """The log-odds of the second class (n,) where there are two, else log p(y | X) (n, Y)."""
+        """The log-odds of the second class (n,) if there are two, otherwise log p(y | X) (n, Y)."""
         log_probs = self._log_probs(X)
         scores = log_probs[:, 1] - log_probs[:, 0] if log_probs.shape[1] == 2 else log_probs
         return scores[0] if isinstance(X, str) else scores
 
     def explain(self, text: str, label: Any = None, against: Any = None) -> Explanation:
-        """Which fragments spoke for which label, in parts that add up to the log-odds.
+        """Which fragments account for a prediction, in parts that add up to the log-odds.
 
-        Without `label` the likeliest is explained, without `against` beside the likeliest of the others.
+        `label` defaults to the most probable one, `against` to the most probable of the others.
         """
         check_is_fitted(self)
         if not isinstance(text, str):
@@ -159,12 +159,12 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.model_.save(Path(path))
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Write a folder to share: what `from_pretrained` needs and a model card, none of the documents."""
+        """Write a folder to share: what `from_pretrained` needs, a model card, and no document."""
         check_is_fitted(self)
         sharing.save_pretrained(self._source(), Path(folder))
 
     def push_to_hub(self, repo_id: str, *, private: bool = True, token: str | None = None) -> str:
-        """Upload the same to the Hugging Face hub; the address of what was uploaded."""
+        """Upload the same to the Hugging Face hub; returns the address."""
         check_is_fitted(self)
         return sharing.push_to_hub(self._source(), repo_id, private=private, token=token)
 
@@ -184,14 +184,14 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
 
     def _source(self) -> Any:
-        """The run folder, whose card has figures, or else the model in memory."""
+        """The run folder, whose card has figures, or the model in memory."""
         return self.model_ if self.run_dir is None else Path(self.run_dir)
 
     @classmethod
     def load(cls, path: str | Path, device: str = "auto", soft_labels: SoftLabels | None = None) -> Self:
-        """The classifier that `save`, or `mein train`, left in a folder, with its settings.
+        """The classifier in a folder of `save` or `mein train`, with its settings.
 
-        A function that taught it is not in the folder: give it again.
+        A `soft_labels` function is not in the folder: give it again.
         """
         classifier = cls(device=device, soft_labels=soft_labels)
         classifier._adopt(Path(path))
@@ -204,15 +204,15 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         given = {} if self.settings is None else dict(self.settings)
         for setting, parameter in OWN_PARAMETERS.items():
             if setting in given:
-                raise ConfigError(f"Setting {setting} is a parameter here: give {parameter}= instead.")
+                raise ConfigError(f"Setting {setting} is a parameter here: use {parameter}= instead.")
         seed = self.random_state
         if not isinstance(seed, int | np.integer):
             seed = check_random_state(seed).randint(2**31 - 1)
         settings = {"runtime.workers": 1, **given, "seed": int(seed), "runtime.device": self.device}
         if self.soft_labels is not None and not callable(self.soft_labels):
             raise ConfigError(
-                f"teacher is {self.soft_labels!r:.60}, which cannot be called: give a function from texts to "
-                "probabilities, such as a pipeline's predict_proba."
+                f"soft_labels is {self.soft_labels!r:.60}, not a function: give one from texts "
+                "to probabilities, such as a pipeline's predict_proba."
             )
         if self.soft_labels is not None:
             settings.setdefault("expert.kind", "given")
@@ -244,6 +244,6 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def _as_classes(classes: Sequence[Any]) -> np.ndarray:
-    """Labels as numpy holds them; labels of several types stay the objects that they are."""
+    """Labels as an array; labels of several types stay objects."""
     is_mixed = len({type(label) for label in classes}) > 1
     return np.array(classes, dtype=object) if is_mixed else np.array(classes)

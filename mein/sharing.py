@@ -1,9 +1,4 @@
-"""A classifier to give away: folder, hub, transformer export.
-
-Classifiers to give away: a folder with what prediction needs and no document, here or on the hub.
-
-A run's transformer, as the labels tuned it, in a folder that everybody's programs can read.
-"""
+"""A classifier to share, without any document: a folder, the Hugging Face hub, or a transformer export."""
 
 import shutil
 import tempfile
@@ -14,8 +9,8 @@ from typing import Any
 
 from mein.errors import ConfigError, MissingExtra, RunError
 from mein.hub import leave, load_transformer
-from mein.hub.library import reason
 from mein.hub.masked import TEMPORARY
+from mein.hub.networks import reason
 from mein.mixture.lexicon import LEXICON, load_lexicon
 from mein.model.artefacts import HUB, VOCABULARIES, restore, seal, verified
 from mein.model.loading import FinishedRun
@@ -27,17 +22,17 @@ from mein.runtime.run_folder import RunFolder
 
 CARD = "README.md"
 COPIED = ("labels.json", *VOCABULARIES, "vocabularies.json", "imitators.safetensors", "mixture.safetensors")
-# Named one by one: no pattern meets a pickle or code, and none the run's documents or predictions.
+# Named one by one: no pattern matches a pickle or code, or the run's documents and predictions.
 SHARED = ["config.json", *COPIED, LEXICON, CARD, "done"]
 SHARED += [f"{HUB}/*.{ending}" for ending in ("json", "txt", "safetensors", "model")]
 
 
 def save_pretrained(source: Model | Path, folder: Path) -> None:
-    """Leave in a new folder what prediction needs, and a model card.
+    """Write what prediction needs, and a model card, into a new folder.
 
-    From a run folder the card takes its figures. Neither encoded documents nor predictions, the report or the
-    paths of the data go along; words.txt and pieces.model hold single words of the training text, and a
-    lexicon pairs and triples of pieces that stand in two labeled documents or more.
+    The card of a run folder has its figures. Encoded documents, predictions, the report, and the paths of the
+    data are not copied. words.txt and pieces.model hold single words of the training text, and a lexicon
+    pairs and triples of pieces that occur in two labeled documents or more.
     """
     if isinstance(source, Model):
         source.save(folder)
@@ -74,7 +69,7 @@ def push_to_hub(
     token: str | None = None,
     message: str = "Upload a classifier of mein",
 ) -> str:
-    """Put the classifier, as `save_pretrained` leaves it, on the hub; its address there."""
+    """Upload what `save_pretrained` writes to the hub; returns its address."""
     with tempfile.TemporaryDirectory(prefix="mein-share-") as temporary:
         folder = Path(temporary) / (repo_id.rpartition("/")[2] or "classifier")
         save_pretrained(source, folder)
@@ -93,7 +88,7 @@ def _copy(run: Path, target: Path) -> None:
     if (folder / "config.json").exists():
         raise RunError(f"{target} already holds a run: save to another folder.")
     if finished.lexicon_gate is not None:
-        load_lexicon(source / LEXICON)  # refuses what nobody could open
+        load_lexicon(source / LEXICON)  # refuses a lexicon that cannot be opened
     with folder.held():
         folder.claim({"config": finished.config}, resume=False)
         for name in COPIED if finished.lexicon_gate is None else (*COPIED, LEXICON):
@@ -104,7 +99,7 @@ def _copy(run: Path, target: Path) -> None:
                 shutil.copytree(source / HUB, folder / HUB)
             except (OSError, shutil.Error) as problem:
                 raise writing_failed(folder / HUB, _system_error(problem)) from problem
-        if (source / CARD).exists():  # somebody may have written more into it
+        if (source / CARD).exists():  # it may have been edited
             shutil.copyfile(source / CARD, folder / CARD)
         else:
             write_card(run, folder / CARD)
@@ -112,7 +107,7 @@ def _copy(run: Path, target: Path) -> None:
 
 
 def _system_error(problem: OSError) -> OSError:
-    """copytree collects its errors in one that has no number."""
+    """copytree collects its errors in one without a number."""
     return problem if problem.errno is not None else OSError(0, reason(problem))
 
 
@@ -123,7 +118,7 @@ def _download(name: str, revision: str | None, token: str | None) -> Path:
 
 @contextmanager
 def _hub(name: str) -> Iterator[Any]:
-    """The library of the Hugging Face hub; what goes wrong with it is one sentence."""
+    """The library of the Hugging Face hub; its errors become one sentence."""
     try:
         import huggingface_hub
         from huggingface_hub.utils import HfHubHTTPError, HFValidationError, RepositoryNotFoundError
@@ -148,13 +143,13 @@ def _hub(name: str) -> Iterator[Any]:
 
 
 def _http_errors(of_hub: type[Exception]) -> tuple[type[Exception], ...]:
-    """The hub's error, and that of the library below it, which also covers a line that is cut."""
+    """The hub's error, and that of the HTTP library below it, which also covers a lost connection."""
     below = (base for base in of_hub.__mro__ if base.__name__ == "HTTPError" and issubclass(base, Exception))
     return (of_hub, *below)
 
 
 def export_transformer(path: Path, out: Path) -> None:
-    """Leave the expert of a finished run in an empty folder: network, head, names of classes, tokenizer."""
+    """Write the expert of a finished run into an empty folder: network, head, class names, tokenizer."""
     run = FinishedRun.open(path)
     if not run.config.expert.traits.is_exported:
         raise ConfigError(
@@ -162,7 +157,7 @@ def export_transformer(path: Path, out: Path) -> None:
             "export a run of --preset transformer."
         )
     if out.exists() and (not out.is_dir() or {path.name for path in out.iterdir()} - {TEMPORARY}):
-        raise RunError(f"{out} is there and no empty folder: empty it, or choose another --out.")
+        raise RunError(f"{out} exists and is no empty folder: empty it, or choose another --out.")
     classes = [str(label) for label in run.labels.classes]
     expert = load_transformer(run.folder / HUB, len(classes), run.config.seed)
     restore(run.folder, "expert", expert)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from mein.cli.app import new_app, run_app
+from mein.cli.console import new_app, run_app
 from mein.cli.options import Address, EngineName, Set
 from paper.cells import DATA
 

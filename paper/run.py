@@ -14,7 +14,7 @@ from typing import Any
 from rich.console import Console
 
 from mein.cli.console import log, open_console
-from mein.cli.engine import HERE, Engine, opened, tasks_on_ray
+from mein.engines import HERE, Engine, opened, tasks_on_ray
 from mein.errors import ConfigError, MeinError, RunError
 from mein.runtime.files import write_atomically, writing_failed
 from mein.runtime.processes import own_path

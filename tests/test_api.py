@@ -274,8 +274,8 @@ def test_refuses_class_weights_of_unknown_classes() -> None:
     ("settings", "sentence"),
     [
         ({"imitators.window": [1]}, "Unknown setting 'imitators.window': did you mean 'imitators.windows'?"),
-        ({"seed": 3}, "Setting seed is a parameter here: give random_state= instead."),
-        ({"runtime.device": "cpu"}, "Setting runtime.device is a parameter here: give device= instead."),
+        ({"seed": 3}, "Setting seed is a parameter here: use random_state= instead."),
+        ({"runtime.device": "cpu"}, "Setting runtime.device is a parameter here: use device= instead."),
     ],
 )
 def test_refuses_settings_that_would_be_lost(settings: dict[str, Any], sentence: str) -> None:

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from mein.hub.library import transformers_quietly
 from mein.hub.masked import TEMPORARY
+from mein.hub.networks import transformers_quietly
 from mein.model.loading import Classifiers, read_config
 from mein.runtime.run_folder import RunFolder
 from mein.runtime.tensors import load_tensors
@@ -88,7 +88,7 @@ def test_another_run_goes_on_from_there_head_included(run: Path, exported: Path,
 
 def test_nothing_is_written_over(run: Path, tmp_path: Path) -> None:
     (tmp_path / "kept.txt").write_text("mine", encoding="utf-8")
-    sentence = f"{tmp_path} is there and no empty folder: empty it, or choose another --out."
+    sentence = f"{tmp_path} exists and is no empty folder: empty it, or choose another --out."
     refuses(sentence, "export", run, "--out", tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["kept.txt"]
 

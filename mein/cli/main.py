@@ -5,8 +5,8 @@ from typing import Annotated
 import typer
 
 from mein import __version__
-from mein.cli.app import new_app, run_app
 from mein.cli.check import check
+from mein.cli.console import new_app, run_app
 from mein.cli.explain import explain
 from mein.cli.pretrain import pretrain
 from mein.cli.serve import serve

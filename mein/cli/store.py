@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mein.cli.console import open_console
-from mein.cli.engine import encoding_on_ray, labeling_on_ray, opened, training_on_ray
 from mein.cli.options import Address, EngineName, Out, Processes, RawText, Set, SoftLabelFile, TextColumn
 from mein.cli.train import train_and_show
+from mein.engines import encoding_on_ray, labeling_on_ray, opened, training_on_ray
 from mein.runtime.ranks import is_first
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mein.cli.console import log, open_console, plain_table
-from mein.cli.engine import HERE, Engine, opened, training_on_ray
 from mein.cli.options import (
     Address,
     ConfigFile,
@@ -32,6 +31,7 @@ from mein.cli.options import (
     Unlabeled,
     settings_given,
 )
+from mein.engines import HERE, Engine, opened, training_on_ray
 from mein.errors import ConfigError, RunError
 from mein.runtime.ranks import is_first
 

@@ -1,13 +1,7 @@
-"""A Ray cluster, its tasks and their window.
+"""A Ray cluster for one command, by its address or on this machine only; jobs and complete runs as its tasks.
 
-A Ray cluster for one command: the user's by its address, or one of this machine alone.
-
-Jobs in, results out: tasks of Ray, no more of them at a time than there is room for.
-
-Plain tasks, not Ray Data: its scheduler looks for tasks that ended ten times a second, and a shard of
-short documents takes less than that; each of its processes takes a second to start.
-
-Whole runs as tasks of Ray: one process each, on a GPU where there are any, else on a core.
+Plain tasks, not Ray Data: its scheduler polls for finished tasks ten times a second, and a shard of short
+documents takes less than that; each of its processes takes a second to start.
 """
 
 import logging
@@ -23,7 +17,7 @@ from mein import __version__
 from mein.errors import InputError, MeinError, MissingExtra, RunError
 from mein.store.place import Folder, Place, place_of
 
-ANSWER_SECONDS = 5.0  # a cluster that takes longer to answer is not there
+ANSWER_SECONDS = 5.0  # a cluster that takes longer to answer counts as missing
 OBJECT_STORE = 500_000_000  # bytes of shared memory of a local cluster: some shards of text in flight
 TOKEN = ".shared"
 QUIET = {
@@ -31,14 +25,14 @@ QUIET = {
     "RAY_BACKEND_LOG_LEVEL": "fatal",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
-"""What keeps Ray's own words off the terminal; its log files lie where Ray always writes them."""
+"""Keeps Ray's own messages off the terminal; its log files are where Ray always writes them."""
 
 
 @contextmanager
 def ray_cluster(address: str | None) -> Iterator[None]:
-    """Be connected to the cluster with this address, or to a local one that lives as long as this.
+    """Connect to the cluster with this address, or to a local one that lives as long as this context.
 
-    Without an address the variable RAY_ADDRESS is asked, as Ray's own tools do.
+    Without an address the variable RAY_ADDRESS is used, as in Ray's own tools.
     """
     if address is None:
         address = os.environ.get("RAY_ADDRESS", "local")
@@ -48,7 +42,7 @@ def ray_cluster(address: str | None) -> Iterator[None]:
     _refuse_unreachable(address)
     own: dict[str, Any] = {"object_store_memory": OBJECT_STORE, "include_dashboard": False}
     try:
-        with _closed_mouth():
+        with _silenced():
             ray.init(
                 address, logging_level="error", log_to_driver=False, **(own if address == "local" else {})
             )
@@ -73,10 +67,7 @@ def as_extra() -> Iterator[None]:
 
 
 def warm_up(modules: Sequence[str], processes: int | None) -> list[Any]:
-    """Let processes of the cluster import modules, which takes seconds, before there is work for them.
-
-    So many, or one a core.
-    """
+    """Let processes of the cluster, by default one per core, import modules before there is work for them."""
     import ray
 
     cores = max(1, int(ray.cluster_resources().get("CPU", 1)))
@@ -91,20 +82,20 @@ def _load(modules: Sequence[str]) -> None:
 
 
 @contextmanager
-def told() -> Iterator[None]:
-    """Our own errors, as they were raised on the cluster; one sentence for Ray's."""
+def reported() -> Iterator[None]:
+    """Raise errors of mein as they were raised on the cluster; one sentence for Ray's."""
     from ray.exceptions import RayError
 
     try:
         yield
     except (RayError, RuntimeError) as problem:
-        raise _first_of_ours(problem) or RunError(
-            f"Ray gave up ({_last_line(problem)}): see its logs, and run the same command again."
+        raise _first_of_mein(problem) or RunError(
+            f"Ray failed ({_last_line(problem)}): see its logs, and run the same command again."
         ) from problem
 
 
 def refuse_unshared(at: str) -> None:
-    """Refuse a folder or URL that some machine of the cluster does not see as we do."""
+    """Refuse a folder or URL that some machine of the cluster does not share."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -114,16 +105,16 @@ def refuse_unshared(at: str) -> None:
     look = ray.remote(num_cpus=0, max_retries=2)(_look)
     nodes = {node["NodeID"]: node["NodeManagerHostname"] for node in ray.nodes() if node["Alive"]}
     if isinstance(place, Folder):
-        nodes.pop(ray.get_runtime_context().get_node_id(), None)  # it is ours: it sees what we see
-    asked = [
+        nodes.pop(ray.get_runtime_context().get_node_id(), None)  # this machine's own
+    answers = [
         look.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=True)).remote(
             place.address
         )
         for node in nodes
     ]
     try:
-        with told():
-            seen = ray.get(asked)
+        with reported():
+            seen = ray.get(answers)
     finally:
         place.remove(TOKEN)
     for (found, version), host in zip(seen, nodes.values(), strict=True):
@@ -148,7 +139,7 @@ def _look(address: str) -> tuple[str | None, str]:
 
 
 def _refuse_unreachable(address: str) -> None:
-    """Knock before Ray does, which waits for minutes."""
+    """Try to connect before Ray does, which waits for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if address in ("local", "auto"):
         return
@@ -163,23 +154,23 @@ def _closed(address: str, problem: Exception) -> InputError:
         return InputError(f"Ray does not start on this machine ({_last_line(problem)}): see `ray status`.")
     if address == "auto":
         return _unreachable(address, problem)
-    return InputError(  # somebody answered when we knocked
-        f"What answers at {address} does not let us in ({_last_line(problem)}): check --address, "
-        "and set RAY_AUTH_MODE=token if the cluster asks for a token (`ray get-auth-token`)."
+    return InputError(  # something answered
+        f"{address} answers but refuses the connection ({_last_line(problem)}): check --address, "
+        "and set RAY_AUTH_MODE=token if the cluster requires a token (`ray get-auth-token`)."
     )
 
 
 def _unreachable(address: str, problem: Exception) -> InputError:
     return InputError(
         f"There is no Ray cluster at {address} ({_last_line(problem)}): check --address, "
-        "or leave it out for a local one."
+        "or remove it for a local one."
     )
 
 
-def _first_of_ours(problem: BaseException | None) -> MeinError | None:
-    """The error of ours among the causes of one that came from the cluster.
+def _first_of_mein(problem: BaseException | None) -> MeinError | None:
+    """The error of mein among the causes of one that came from the cluster.
 
-    Subtle: Ray may give it back as a class of its own that is also ours, and whose text is a traceback.
+    Subtle: Ray may return it as a class of its own that also inherits from it, whose text is a traceback.
     """
     while problem is not None:
         cause = getattr(problem, "cause", None)
@@ -195,15 +186,15 @@ def _last_line(problem: Exception) -> str:
 
 
 @contextmanager
-def _closed_mouth() -> Iterator[None]:
-    """Keep off the terminal what Ray's C++ writes to it while it starts, whatever its log level."""
-    mouth, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+def _silenced() -> Iterator[None]:
+    """Keep off the terminal what Ray's C++ prints while it starts, whatever its log level."""
+    stderr, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, 2)
         yield
     finally:
-        os.dup2(mouth, 2)
-        os.close(mouth)
+        os.dup2(stderr, 2)
+        os.close(stderr)
         os.close(nowhere)
 
 
@@ -217,15 +208,15 @@ def work_on_ray(
 ) -> Iterator[Result]:
     """What work(held, job) returns for each job, as it comes; each is a task on one CPU or GPU.
 
-    So many tasks at a time; none: as the cluster has room for. Jobs are taken no faster than they are
-    done. What a lost process or machine was at is done again by another: that is Ray's care.
+    At most `workers` tasks at a time; None: as many as the cluster has room for. Jobs are taken no faster
+    than they are done. Ray repeats the tasks of a lost process or machine.
     """
     import ray
 
-    # max_calls: else a process that used a GPU ends with its task, and with it what it holds there
+    # max_calls: otherwise a process that used a GPU ends with its task and loses what it holds there
     task = ray.remote(max_retries=-1, max_calls=0, **{f"num_{on.lower()}s": 1})(work)
     in_work: list[Any] = []
-    with told():
+    with reported():
         for job in jobs:
             while len(in_work) >= (_room(on) if workers is None else workers):
                 done, in_work = ray.wait(in_work)
@@ -237,28 +228,28 @@ def work_on_ray(
 
 
 def _room(on: str) -> int:
-    """A task for each core or GPU of the cluster, and one that waits and so calls for more machines."""
+    """A task for each core or GPU of the cluster, and a waiting one that requests more machines."""
     import ray
 
     return int(ray.cluster_resources().get(on, 1)) + 1
 
 
 def run_on_ray(tasks: Sequence[Callable[[], None]]) -> Iterator[str | None]:
-    """Run all tasks, each as soon as there is room for it; yields what each that ended complained of."""
+    """Run all tasks, each as soon as there is room; yields the error of each as it ends, or None."""
     import ray
 
     needs = {"num_gpus": 1} if ray.cluster_resources().get("GPU", 0) >= 1 else {"num_cpus": 1}
     run = ray.remote(max_calls=1, **needs)(_run)  # a process of its own, as each run has without Ray
     folder = os.getcwd()  # noqa: PTH109
     waiting = [run.remote(task, folder) for task in tasks]
-    with told():
+    with reported():
         while waiting:
             ended, waiting = ray.wait(waiting)
             yield from ray.get(ended)
 
 
 def _run(task: Callable[[], None], folder: str) -> str | None:
-    with chdir(folder):  # where the user's paths mean what they say
+    with chdir(folder):  # where the user's relative paths are valid
         try:
             task()
         except MeinError as problem:

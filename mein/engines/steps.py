@@ -1,8 +1,6 @@
-"""Encode and label as tasks.
+"""Encode and label as Ray tasks: this process reads and cuts text, each task writes a shard or its labels.
 
-Encoding by tasks of Ray: this process reads the text and cuts it, they encode and write a shard each.
-
-Labeling by tasks of Ray: processes hold the tutor, on a GPU where there are any, and take shards.
+Encoding processes hold the vocabularies, labeling ones the teacher, on a GPU if there are any.
 """
 
 import os
@@ -28,7 +26,7 @@ HeldIndexer = tuple[Any, str]  # a reference to the indexer, and where the store
 def encode_on_ray(
     workers: int | None, indexer: Indexer, place: Place, jobs: Iterator[ShardJob]
 ) -> Iterator[Shard]:
-    """Encode and write every job that is not there already, whole; yields each shard when it is."""
+    """Encode and write every job that is not complete yet; yields each shard when it is."""
     import ray
 
     refuse_unshared(place.address)
@@ -53,7 +51,9 @@ def _fetched_encoder(held: HeldIndexer) -> tuple[Indexer, Place, set[str]]:
     return ray.get(indexer), place, set(place.names())
 
 
-HeldTeacher = tuple[Any, str, tuple[Label, ...], str]  # a reference to the tutor, the store, classes, author
+HeldTeacher = tuple[
+    Any, str, tuple[Label, ...], str
+]  # a reference to the teacher, the store, classes, author
 
 
 def label_on_ray(
@@ -81,7 +81,7 @@ def label_on_ray(
 
 
 def label_shard(held: HeldTeacher, shard: int) -> int:
-    """Write the label file of a shard, unless a process before us left it when it was lost."""
+    """Write the label file of a shard, unless a lost process wrote it before."""
     _, _, classes, by = held
     teacher, store, there = _fetched_run(held)
     if label_file(store.shards[shard].file) not in there:
@@ -91,7 +91,7 @@ def label_shard(held: HeldTeacher, shard: int) -> int:
 
 @lru_cache(maxsize=1)
 def _fetched_run(held: HeldTeacher) -> tuple[Teacher, Store, set[str]]:
-    """What a process fetches once: the tutor, on its GPU or core, the store, and what was there."""
+    """What a process fetches once: the teacher, on its GPU or core, the store, and what was there."""
     import ray
 
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", str(KERNELS))

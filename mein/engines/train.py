@@ -1,8 +1,6 @@
-"""Algorithm 1 on Ray Train.
+"""Algorithm 1 on a cluster: Ray encodes and labels, Ray Train runs the loop over several processes.
 
-What processes of a cluster tell the terminal that started them: an actor takes it in, we read it out.
-
-Algorithm 1 on a cluster: Ray encodes and labels, Ray Train runs the loop over several processes.
+An actor collects the progress messages of these processes for the terminal that started them.
 """
 
 import logging
@@ -18,7 +16,7 @@ from typing import Any
 
 from mein.config import Config
 from mein.data.corpus import Corpus
-from mein.engines.cluster import as_extra, refuse_unshared, told
+from mein.engines.cluster import as_extra, refuse_unshared, reported
 from mein.engines.steps import encode_on_ray, label_on_ray
 from mein.errors import LostProcess, MeinError, RunError
 from mein.run.algorithm import learned_expert, train
@@ -29,25 +27,25 @@ from mein.runtime import ranks
 from mein.runtime.progress import Quiet, Reporter, Task
 from mein.runtime.run_folder import RunFolder
 
-SECONDS = 0.2  # between two looks into the box, and between two letters about the same task
-Letter = tuple[str, tuple[Any, ...]]  # the name of what to do with it, and the words
+SECONDS = 0.2  # between two polls of the mailbox, and between two messages about the same task
+Message = tuple[str, tuple[Any, ...]]  # what to do, and its arguments
 
 
-class Box:
-    """An actor beside the terminal: letters that wait to be read, and why the work cannot go on."""
+class Mailbox:
+    """An actor beside the terminal: unread messages, and why the work cannot continue."""
 
     def __init__(self) -> None:
-        self.letters: list[Letter] = []
+        self.messages: list[Message] = []
         self.refused: str | None = None
 
-    def put(self, name: str, *words: Any) -> None:
-        """Take a letter in."""
-        self.letters.append((name, words))
+    def put(self, name: str, *arguments: Any) -> None:
+        """Add a message."""
+        self.messages.append((name, arguments))
 
-    def take(self) -> list[Letter]:
-        """Hand out the letters since the last time."""
-        letters, self.letters = self.letters, []
-        return letters
+    def take(self) -> list[Message]:
+        """The messages since the last call."""
+        messages, self.messages = self.messages, []
+        return messages
 
     def refuse(self, sentence: str) -> None:
         """Remember the first reason to give up."""
@@ -58,67 +56,67 @@ class Box:
         return self.refused
 
 
-def open_box() -> Any:
-    """A box on this machine, which lives as long as we hold it."""
+def open_mailbox() -> Any:
+    """A mailbox on this machine, which lives as long as the reference to it."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    return ray.remote(num_cpus=0)(Box).options(scheduling_strategy=here).remote()
+    return ray.remote(num_cpus=0)(Mailbox).options(scheduling_strategy=here).remote()
 
 
-class Distant:
-    """A reporter whose words go to a box."""
+class RemoteReporter:
+    """A reporter whose messages go to a mailbox."""
 
-    def __init__(self, box: Any) -> None:
-        self.box = box
+    def __init__(self, mailbox: Any) -> None:
+        self.mailbox = mailbox
         self.documents, self.last = 0, 0.0
 
     def log(self, line: str) -> None:
         """Send one line."""
-        self.box.put.remote("log", line)
+        self.mailbox.put.remote("log", line)
 
     def advance(self, documents: int, note: str = "") -> None:
-        """Send how far it is, now and then."""
+        """Send the progress, now and then."""
         self.documents += documents
         if time.monotonic() - self.last >= SECONDS:
-            self.box.put.remote("advance", self.documents, note)
+            self.mailbox.put.remote("advance", self.documents, note)
             self.documents, self.last = 0, time.monotonic()
 
     @contextmanager
     def task(self, name: str, total: int | None, done: int = 0) -> Iterator[Task]:
-        """Send that a piece of work begins, and that it ends."""
+        """Send that a task begins, and that it ends."""
         self.documents = 0
-        self.box.put.remote("begin", name, total, done)
+        self.mailbox.put.remote("begin", name, total, done)
         yield self
-        self.box.put.remote("end")
+        self.mailbox.put.remote("end")
 
 
 @contextmanager
-def read_aloud(box: Any, reporter: Reporter) -> Iterator[None]:
-    """Show what comes into a box, and all of it before the end."""
+def forwarded(mailbox: Any, reporter: Reporter) -> Iterator[None]:
+    """Show the messages of a mailbox, all of them before the end."""
     import ray
     from ray.exceptions import RayError
 
     is_over = threading.Event()
 
     def read() -> None:
-        with suppress(RayError), ExitStack() as open_task:  # whoever waits for the work hears of it
+        with suppress(RayError), ExitStack() as open_task:  # the caller that waits for the work gets it
             task: Task | None = None
             while True:
                 is_last = is_over.wait(SECONDS)
-                for name, words in ray.get(box.take.remote()):
+                for name, arguments in ray.get(mailbox.take.remote()):
                     if name == "log":
-                        reporter.log(*words)
+                        reporter.log(*arguments)
                     elif name == "advance" and task is not None:
-                        task.advance(*words)
+                        task.advance(*arguments)
                     elif name in ("begin", "end"):
                         open_task.close()  # also of a process that was lost in the middle of it
-                        task = open_task.enter_context(reporter.task(*words)) if name == "begin" else None
+                        task = open_task.enter_context(reporter.task(*arguments)) if name == "begin" else None
                 if is_last:
                     return
 
-    reader = threading.Thread(target=read, name="post", daemon=True)
+    reader = threading.Thread(target=read, name="messages", daemon=True)
     reader.start()
     try:
         yield
@@ -128,16 +126,16 @@ def read_aloud(box: Any, reporter: Reporter) -> Iterator[None]:
 
 
 MOST_LOSSES = 20  # of processes or machines, in one stage
-STATE = ".ray"  # what Ray Train remembers of itself while it works
+STATE = ".ray"  # the state of Ray Train while it works
 Work = Callable[[Reporter], Any]
 
 
 def train_on_ray(
     config: Config, corpus: Corpus, path: Path, reporter: Reporter, *, resume: bool, processes: int | None
 ) -> None:
-    """Algorithm 1 in a folder that all machines share; it is judged by whoever resumes it.
+    """Algorithm 1 in a folder that all machines share; the command that resumes it evaluates.
 
-    Processes that train together: so many at most; none: one for each GPU, or for each machine.
+    At most `processes` train together; None: one per GPU, or per machine.
     """
     folder = RunFolder(path.resolve())
     with folder.held():
@@ -159,7 +157,7 @@ def _train(config: Config, corpus: Corpus, folder: RunFolder, reporter: Reporter
 
 
 def _label(run: Run, reporter: Reporter) -> None:
-    """The tutor's word on what stage 2 reads, which then finds it there."""
+    """Write the teacher's soft labels for stage 2, which then finds them."""
     expert, classes = learned_expert(run), run.labeled.labels.classes
     with run.folder.timed("labeling"):
         teacher, by = learned_teacher(run, expert)
@@ -171,7 +169,7 @@ def _label(run: Run, reporter: Reporter) -> None:
 
 
 def _fit(work: Work, folder: RunFolder, reporter: Reporter, processes: int | None) -> None:
-    """Let Ray Train run some work in processes that know each other; it replaces those that are lost."""
+    """Let Ray Train run some work in connected processes; it replaces those that are lost."""
     import ray
 
     with as_extra():
@@ -180,10 +178,10 @@ def _fit(work: Work, folder: RunFolder, reporter: Reporter, processes: int | Non
 
     logging.getLogger("ray.train").setLevel(logging.CRITICAL)
     refuse_unshared(str(folder.path))
-    box = open_box()
+    mailbox = open_mailbox()
     trainer = TorchTrainer(
         _take_part,
-        train_loop_config={"work": work, "box": box, "folder": os.getcwd()},  # noqa: PTH109
+        train_loop_config={"work": work, "mailbox": mailbox, "folder": os.getcwd()},  # noqa: PTH109
         scaling_config=_scaling(processes),
         torch_config=TorchConfig(timeout_s=int(ranks.LONGEST_WAIT.total_seconds())),
         run_config=RunConfig(
@@ -195,13 +193,13 @@ def _fit(work: Work, folder: RunFolder, reporter: Reporter, processes: int | Non
     shutil.rmtree(folder / STATE, ignore_errors=True)
     failure = None
     try:
-        with told(), read_aloud(box, reporter):
+        with reported(), forwarded(mailbox, reporter):
             trainer.fit()
     except RunError as problem:
         failure = problem
     finally:
         shutil.rmtree(folder / STATE, ignore_errors=True)
-    refusal = ray.get(box.refusal.remote())
+    refusal = ray.get(mailbox.refusal.remote())
     if refusal is not None:
         raise RunError(refusal) from failure
     if failure is not None:
@@ -209,26 +207,27 @@ def _fit(work: Work, folder: RunFolder, reporter: Reporter, processes: int | Non
 
 
 def _take_part(given: dict[str, Any]) -> None:
-    """What each process does: its share of the work, unless one of an earlier attempt had to refuse it."""
+    """What each process does: its share of the work, unless an earlier attempt was refused."""
     import ray
 
-    box = given["box"]
-    if ray.get(box.refusal.remote()) is not None:
+    mailbox = given["mailbox"]
+    if ray.get(mailbox.refusal.remote()) is not None:
         return
-    os.chdir(given["folder"])  # where the user's paths mean what they say
+    os.chdir(given["folder"])  # where the user's relative paths are valid
     try:
-        given["work"](Distant(box) if ranks.is_first() else Quiet())
+        given["work"](RemoteReporter(mailbox) if ranks.is_first() else Quiet())
     except LostProcess:
         raise  # Ray starts all of them again
     except Exception as problem:
-        ours = isinstance(problem, MeinError)
-        sentence = str(problem) if ours else f"Training failed on the cluster ({problem!r}): see Ray's logs."
-        ray.get(box.refuse.remote(sentence))  # another attempt would end no better
+        is_known = isinstance(problem, MeinError)
+        sentence = f"Training failed on the cluster ({problem!r}): see Ray's logs."
+        sentence = str(problem) if is_known else sentence
+        ray.get(mailbox.refuse.remote(sentence))  # another attempt would fail too
         raise
 
 
 def _scaling(processes: int | None) -> Any:
-    """So many processes at most, and fewer while machines are missing; the cores are shared among them."""
+    """At most `processes`, fewer while machines are missing; they share the cores."""
     import ray
     from ray.train import ScalingConfig
 

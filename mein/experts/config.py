@@ -113,7 +113,7 @@ KINDS = {
             "mein.experts.transformer:GivenExpert.build",
             reads="probabilities",
             trainings=("plain",),
-            title="A teacher",
+            title="Given probabilities",
         ),
     )
 }

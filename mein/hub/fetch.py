@@ -14,9 +14,10 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from mein.errors import ConfigError, RunError
-from mein.hub.library import LOADING_PROBLEMS, LOCAL, reason, transformers_quietly
 from mein.hub.networks import (
     FACTS,
+    LOADING_PROBLEMS,
+    LOCAL,
     Facts,
     as_expert,
     blank_token,
@@ -27,7 +28,9 @@ from mein.hub.networks import (
     longest_input,
     read_facts,
     reads_the_end,
+    reason,
     refuse_to_cut,
+    transformers_quietly,
 )
 from mein.runtime.files import writing_failed
 

@@ -24,15 +24,17 @@ from mein.hub.fetch import (
     sync,
     without,
 )
-from mein.hub.library import LOADING_PROBLEMS, reason, transformers_quietly
 from mein.hub.networks import (
+    LOADING_PROBLEMS,
     TOLERANCE,
     as_expert,
     damaged,
     embeddings_of,
     load_masked_network,
     read_facts,
+    reason,
     refuse_to_cut,
+    transformers_quietly,
 )
 
 TEMPORARY = ".leaving"  # where its files lie until all are written

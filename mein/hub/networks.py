@@ -1,20 +1,63 @@
 """Hugging Face networks from a folder: classifiers and encoders, cut to their first layers or partly frozen.
 
-Also their sizes and limits, and `mein.json`, the file of facts that marks a fetched folder as complete.
+
+Also the transformers library, imported where it is used and kept quiet; the networks' sizes and limits; and
+`mein.json`, the file of facts that marks a fetched folder as complete.
 """
 
 import json
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from mein.errors import ConfigError, RunError
+from mein.errors import ConfigError, MissingExtra, RunError
 from mein.experts.base import Blueprint
 from mein.experts.transformer import TransformerExpert
-from mein.hub.library import LOADING_PROBLEMS, LOCAL, reason, transformers_quietly
+
+# What transformers raises where a file is missing, damaged, or of an unknown type.
+LOADING_PROBLEMS = (OSError, ValueError, LookupError, TypeError, RuntimeError, ImportError, SafetensorError)
+LOCAL = {"local_files_only": True, "trust_remote_code": False}  # for all that it loads
+
+
+@contextmanager
+def transformers_quietly() -> Iterator[Any]:
+    """The library, without its progress bars, its tables of missing weights and its warnings."""
+    try:
+        import transformers
+    except ImportError as problem:
+        raise missing(problem) from problem
+    logging = transformers.utils.logging
+    verbosity, has_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        logging.set_verbosity_error()
+        logging.disable_progress_bar()
+        try:
+            yield transformers
+        finally:
+            logging.set_verbosity(verbosity)
+            if has_bars:
+                logging.enable_progress_bar()
+
+
+def missing(problem: ImportError) -> MissingExtra:
+    """One sentence for a package that is not installed."""
+    return MissingExtra(
+        f"Hugging Face experts need the package transformers ({problem}): pip install '.[transformers]'"
+    )
+
+
+def reason(problem: Exception) -> str:
+    """The first sentence of a library's error message, to quote in an error of mein."""
+    lines = str(problem).strip().splitlines() or [type(problem).__name__]
+    return lines[0].split(". ")[0].rstrip(" .:")
 
 
 def refuse_to_cut(source: Path, layers: int, model: str) -> None:
@@ -26,11 +69,11 @@ def refuse_to_cut(source: Path, layers: int, model: str) -> None:
         return  # loading the network reports what is wrong
     count = getattr(config, "num_hidden_layers", None)
     if count is None:
-        raise ConfigError(f"{model!r} does not name its number of layers: leave expert.layers out.")
+        raise ConfigError(f"{model!r} does not name its number of layers: remove expert.layers.")
     if layers > count:
         raise ConfigError(
             f"expert.layers (={layers}) is more than the {count} layers of {model!r}: "
-            "set it lower, or leave it out for all."
+            "set it lower, or remove it to use all."
         )
 
 

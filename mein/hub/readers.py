@@ -16,8 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from mein.errors import ConfigError
-from mein.hub.library import missing
-from mein.hub.networks import damaged, load_encoder, read_facts
+from mein.hub.networks import damaged, load_encoder, missing, read_facts
 from mein.text.batches import WordBatch, in_batches, pad_words
 from mein.text.ragged import Ragged, concatenate, offsets_of, ragged
 

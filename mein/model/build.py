@@ -105,7 +105,8 @@ def open_soft_labels(config: Config, classes: Sequence[Label], soft_labels: Soft
         return soft_labels
     if config.expert.model is None:
         raise ConfigError(
-            "expert.kind is 'given' but no teacher is: use --soft-labels FILE, or soft_labels= in Python."
+            "expert.kind is 'given' but no soft labels are: "
+            "use --soft-labels FILE, or soft_labels= in Python."
         )
     return SoftLabelTable(config.expert.model, config.columns, classes)
 
@@ -122,7 +123,7 @@ def open_reader(
     if settings.traits.reads == "probabilities":
         return SoftLabelReader(config, classes, soft_labels)
     if soft_labels is not None:
-        raise ConfigError(f"A teacher was given, but expert.kind is {settings.kind!r}: set it to given.")
+        raise ConfigError(f"Soft labels were given, but expert.kind is {settings.kind!r}: set it to given.")
     if settings.traits.reads == "words":
         return None
     if not (folder / HUB).exists():

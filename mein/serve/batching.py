@@ -1,7 +1,7 @@
-"""Micro-batches: texts of requests that come at the same time go through the model together.
+"""Micro-batches: texts of concurrent requests go through the model together.
 
-One thread runs the model. It takes what waits, up to `batch_texts`, and an idle model gives the first
-text `gather_seconds` for others to join; a busy one need not wait, for they gather meanwhile.
+One thread runs the model. It takes the waiting texts, up to `batch_texts`. An idle model waits
+`gather_seconds` for others to join the first text; for a busy one they gather meanwhile.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ class Job:
 
 @dataclass(frozen=True)
 class BatchOutcome:
-    """What became of a batch: a result for each job, or the problem of all."""
+    """The outcome of a batch: a result for each job, or one problem of all."""
 
     jobs: list[Job]
     results: list[Any]
@@ -126,13 +126,13 @@ class Batcher:
         results, problem = [], None
         try:
             results = self._results(jobs)
-        except Exception as raised:  # handed to whoever waits, so that the thread goes on
+        except Exception as raised:  # handed to the callers, so that the thread continues
             problem = raised
         outcome = BatchOutcome(jobs, results, problem, time.perf_counter() - started)
         assert self._loop is not None
         try:
             self._loop.call_soon_threadsafe(self._deliver, outcome)
-        except RuntimeError:  # the loop is closed: nobody waits any more
+        except RuntimeError:  # the loop is closed: no caller waits
             return
 
     def _results(self, jobs: list[Job]) -> list[Any]:

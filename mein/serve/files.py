@@ -1,4 +1,4 @@
-"""A CSV in, the same CSV labeled out: by way of the disk, so memory stays flat and errors come first."""
+"""A CSV in, the same CSV labeled out: through the disk, so that memory stays flat and errors come first."""
 
 import asyncio
 import shutil
@@ -28,7 +28,7 @@ from mein.serve.schema import ServeSettings
 CHUNK_BYTES = 1 << 16
 POLL_SECONDS = 0.25
 STOP_SECONDS = 2.0
-TYPES = {"text/csv", "application/csv", "application/vnd.ms-excel"}  # the last is what Windows says
+TYPES = {"text/csv", "application/csv", "application/vnd.ms-excel"}  # Windows sends the last one
 
 
 class CsvLabeler:
@@ -44,7 +44,7 @@ class CsvLabeler:
         """The labeled file; nothing of it is sent before all of it is labeled."""
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind not in TYPES:
-            raise Refused(415, "The body is not said to be a CSV: send it with `Content-Type: text/csv`.")
+            raise Refused(415, "The body is not declared as CSV: send it with `Content-Type: text/csv`.")
         if len(self._folders) >= self._settings.files:
             sentence = f"{len(self._folders)} files are being labeled: try again later."
             raise Refused(503, sentence, retry_after="5")
@@ -63,9 +63,9 @@ class CsvLabeler:
         return StreamingResponse(_parts(labeled), media_type="text/csv; charset=utf-8", headers=headers)
 
     async def stop(self) -> None:
-        """Wait a moment for files that were given up, and leave nothing of them behind.
+        """Wait a moment for canceled files, then remove what is left of them.
 
-        The server does not wait: it ends its process before they have cleared up after themselves.
+        The server itself does not wait for their cleanup.
         """
         deadline = time.monotonic() + STOP_SECONDS
         while self._folders and time.monotonic() < deadline:
@@ -93,14 +93,15 @@ class CsvLabeler:
         except InputError as problem:
             if is_off.is_set():
                 raise ClientDisconnect from problem
-            told = str(problem).replace(str(source), "The file")
-            raise Refused(422, told.replace(remedy("text"), "name it with ?text_column=NAME")) from problem
+            sentence = str(problem).replace(str(source), "The file")
+            sentence = sentence.replace(remedy("text"), "name it with ?text_column=NAME")
+            raise Refused(422, sentence) from problem
         finally:
             is_off.set()
             await asyncio.wait({work})
 
     def _predictor(self, loop: asyncio.AbstractEventLoop, is_off: threading.Event) -> Predict:
-        """Ask the model from a thread, a batch at a time, so that other requests get their turn."""
+        """Run the model from a thread, a batch at a time, so that other requests get their turn."""
         done = 0
 
         def predict(texts: list[str]) -> np.ndarray:
@@ -113,7 +114,7 @@ class CsvLabeler:
             size, found = self._settings.batch_texts, []
             for start in range(0, len(texts), size):
                 if is_off.is_set():
-                    raise InputError("The file is not wanted any more.")
+                    raise InputError("The file was canceled.")
                 part = self._batcher.log_probs(texts[start : start + size])
                 found.append(asyncio.run_coroutine_threadsafe(part, loop).result())
             return np.concatenate(found)

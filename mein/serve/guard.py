@@ -1,10 +1,7 @@
-"""Limits, token, headers; logs and counters.
+"""Every request is limited, measured, and logged here; no answer holds a traceback.
 
-Logs for machines: a JSON object a line, about requests and never about the texts in them.
-
-What a server counts, as the text that Prometheus reads. Only the event loop's thread writes here.
-
-The door: every request is limited, measured and logged here, and no answer holds a traceback.
+Logs are one JSON object per line, about requests and never about the texts in them. Metrics are text for
+Prometheus; only the event loop's thread writes them.
 """
 
 import asyncio
@@ -32,7 +29,7 @@ FIELDS = "mein_fields"
 
 
 class JsonLines(logging.Formatter):
-    """A record as one line. Of an exception it tells kind and place, not its words: they may quote texts."""
+    """A record as one line. An exception is logged with kind and place but no message: it may quote texts."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Time, level, event, and the record's own fields."""
@@ -84,7 +81,7 @@ MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Histogram:
-    """How many values lie below each bound.
+    """The number of values below each bound.
 
     >>> seen = Histogram((1.0, 2.0))
     >>> seen.add(1.5)
@@ -156,7 +153,7 @@ class Metrics:
         yield from _head("mein_request_seconds", "histogram", "From a request's first byte to its answer.")
         for path, histogram in sorted(self.seconds.items()):
             yield from histogram.lines("mein_request_seconds", f'path="{path}"')
-        yield from _head("mein_batch_texts", "histogram", "Texts that the model read at once.")
+        yield from _head("mein_batch_texts", "histogram", "Texts in a batch of the model.")
         yield from self.batch_texts.lines("mein_batch_texts", "")
         yield from _head("mein_batch_seconds", "histogram", "Time that the model took for a batch.")
         yield from self.batch_seconds.lines("mein_batch_seconds", "")
@@ -173,7 +170,7 @@ class Metrics:
 
 
 def resident_bytes(process: int | str = "self") -> int | None:
-    """The memory that a process holds now; none where the system does not tell."""
+    """The memory that a process holds now; None where the system does not report it."""
     try:
         status = Path(f"/proc/{process}/status").read_text(encoding="utf-8")
     except OSError:
@@ -189,8 +186,10 @@ def _head(name: str, kind: str, meaning: str) -> Iterator[str]:
 OPEN = {"/", "/page.js", "/page.css", "/icon.svg", "/health"}  # need no token
 KNOWN = OPEN | {"/predict", "/explain", "/label", "/metrics", "/openapi.json"}
 FILES = {"/label"}
-CLIENT_GONE = 499  # in logs and metrics: nobody was there to be answered
-DRAINED_SECONDS = 1.0  # how long the body of a refused request is read on, so that its sender hears why
+CLIENT_GONE = 499  # in logs and metrics: the client had disconnected
+DRAINED_SECONDS = (
+    1.0  # how long the body of a refused request is still read, so that its sender gets the answer
+)
 DRAINED_BYTES = 32_000_000
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -208,7 +207,7 @@ HEADERS = [
 
 
 class Refused(HTTPException):
-    """A request that is not answered as it wished; `detail` is the one sentence that says why."""
+    """A refused request; `detail` gives the reason in one sentence."""
 
     def __init__(self, status: int, sentence: str, **headers: str) -> None:
         super().__init__(status, sentence, {name.replace("_", "-"): value for name, value in headers.items()})
@@ -237,7 +236,7 @@ class Guard:
         except Exception as problem:
             log("failure", logging.ERROR, id=visit.id, path=visit.path, **described(problem))
             if visit.status == 0:
-                await visit.refuse(Refused(500, "The server made a mistake: its log tells where."))
+                await visit.refuse(Refused(500, "Internal error: see the server's log."))
         finally:
             self.metrics.in_flight -= 1
             self._note(visit)
@@ -257,14 +256,16 @@ class Guard:
             raise Refused(503, "The server is busy: try again in a moment.", retry_after="1")
         if self.token is not None and visit.path not in OPEN and not self._is_known(visit):
             raise Refused(
-                401, "A token is needed: send it as `Authorization: Bearer TOKEN`.", www_authenticate="Bearer"
+                401,
+                "A token is required: send it as `Authorization: Bearer TOKEN`.",
+                www_authenticate="Bearer",
             )
         declared = visit.headers.get(b"content-length", b"0")
         if declared.isdigit() and int(declared) > visit.most_bytes:
             raise visit.too_large()
 
     def _is_known(self, visit: "Visit") -> bool:
-        """Whether the right token came along; takes as long for a nearly right one."""
+        """Whether the right token was sent, compared in constant time."""
         kind, _, given = visit.headers.get(b"authorization", b"").partition(b" ")
         assert self.token is not None
         return hmac.compare_digest(_digest(given.strip()), self.token) and kind.lower() == b"bearer"
@@ -293,7 +294,7 @@ class Visit:
     def __init__(self, scope: Scope, receive: Receive, send: Send, settings: ServeSettings) -> None:
         self.scope = scope
         self.headers: MutableMapping[bytes, bytes] = dict(scope["headers"])
-        self.path = scope["path"] if scope["path"] in KNOWN else "other"  # a stranger's path is not logged
+        self.path = scope["path"] if scope["path"] in KNOWN else "other"  # an unknown path is not logged
         self.method = scope["method"] if scope["method"] in ("GET", "POST", "HEAD") else "other"
         self.started = time.perf_counter()
         self.id = f"{time.time_ns():x}"
@@ -326,7 +327,8 @@ class Visit:
                 return await receive()
         except TimeoutError as problem:
             raise Refused(
-                408, f"The body was not here after {self.most_seconds:g} seconds: send it faster or in parts."
+                408,
+                f"The body did not arrive within {self.most_seconds:g} seconds: send it faster or in parts.",
             ) from problem
 
     async def send(self, message: Message) -> None:
@@ -347,7 +349,7 @@ class Visit:
         await self._send(message)
 
     async def _drain(self) -> None:
-        """Read on for a while: a sender that is cut off in the middle would never see the answer."""
+        """Keep reading for a while: a sender that is cut off would never see the answer."""
         left = DRAINED_BYTES
         try:
             async with asyncio.timeout(DRAINED_SECONDS):

@@ -29,10 +29,10 @@ class Shape(BaseModel):
 
 
 class Prediction(Shape):
-    """What the model says of a text."""
+    """The model's prediction for a text."""
 
     label: str | int | bool
-    """The likeliest label, as it was in training."""
+    """The most probable label, as it was in training."""
     probability: float = Field(ge=0.0, le=1.000001)
     """Of that label."""
     probabilities: dict[str, float]
@@ -46,23 +46,23 @@ class Predictions(Shape):
 
 
 class MarkedFragment(Shape):
-    """What one imitator saw at one position, and how much it moved the log-odds."""
+    """One imitator's window at one position, and its contribution to the log-odds."""
 
     text: str
     window: int
-    """It saw 2 * window + 1 pieces."""
+    """c of the imitator, whose window has 2 * c + 1 pieces."""
     start: int
     """The first of its pieces, counted from the text's first."""
     stop: int
     contribution: float
-    """Negative ones spoke for the alternative."""
+    """Negative: evidence for the alternative."""
 
 
 class Explained(Prediction):
     """log p(label) - log p(alternative) = expert + lexicon + sum(imitators)."""
 
     alternative: str | int | bool
-    """The next likeliest label."""
+    """The next most probable label."""
     log_odds: float
     expert: float
     """The expert's part, which cannot be split."""
@@ -71,13 +71,13 @@ class Explained(Prediction):
     imitators: dict[str, float]
     """The part of each window's imitator."""
     is_silent: bool
-    """Whether the text says nothing; its log-odds are then those of the classes in training."""
+    """Whether the text is empty to the model; its log-odds are then those of the classes in training."""
     fragments: list[MarkedFragment]
-    """The strongest first."""
+    """The most influential first."""
     segments: list[str]
     """The text as gap, word, gap, ..., word, gap; joined they are the text."""
     shares: dict[str, list[float]]
-    """How much each word spoke, by window; they add up to that imitator's part."""
+    """Contribution of each word, by window; they add up to that imitator's part."""
 
 
 class Health(Shape):
@@ -88,7 +88,7 @@ class Health(Shape):
 
 
 class Refusal(Shape):
-    """Why a request was not answered as it wished."""
+    """Why a request was refused."""
 
     error: str
     """One sentence."""
@@ -99,29 +99,29 @@ REFUSALS = {
     408: "The body came too slowly",
     413: "The body is too large",
     415: "The body is of another type",
-    422: "The body or a parameter is not as the schema says",
+    422: "The body or a parameter does not match the schema",
     500: "The server made a mistake",
     503: "The server is busy, or the answer took too long",
 }
 
 
 def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The part of the schema that tells which refusals there may be."""
+    """The part of the schema that lists possible refusals."""
     return {status: {"model": Refusal, "description": REFUSALS[status]} for status in statuses}
 
 
 def sentence_of(errors: Sequence[Any]) -> str:
     """One sentence about the first thing that is wrong; it never quotes what was sent."""
-    # A value may be a text or a list of texts: speak of the kind that was sent.
-    telling = [error for error in errors if error["type"] not in ("string_type", "list_type")]
-    chosen = telling[0] if telling else max(errors, key=lambda error: len(error["loc"]))
+    # A value may be a text or a list of texts: report on the kind that was sent.
+    specific = [error for error in errors if error["type"] not in ("string_type", "list_type")]
+    chosen = specific[0] if specific else max(errors, key=lambda error: len(error["loc"]))
     names = [str(part) for part in chosen["loc"] if str(part).isidentifier() or isinstance(part, int)]
     where = ".".join(name for name in names if name not in ("body", "query", "str"))
     return f"{where or 'The body'}: {chosen['msg']}."
 
 
 class ServeSettings(Settings):
-    """The limits of a server; whoever goes beyond one is told so in one sentence."""
+    """The limits of a server; a request beyond one is refused in one sentence."""
 
     texts: int = Field(default=1_000, ge=1)
     """Texts in a request."""
@@ -130,7 +130,7 @@ class ServeSettings(Settings):
     body_bytes: int = Field(default=2_000_000, ge=1_000)
     """Bytes in a request's body."""
     body_seconds: float = Field(default=10.0, gt=0.0, allow_inf_nan=False)
-    """Seconds until a request's body must be here."""
+    """Seconds until a request's body must have arrived."""
     answer_seconds: float = Field(default=30.0, gt=0.0, allow_inf_nan=False)
     """Seconds until its answer must be ready."""
     file_bytes: int = Field(default=64_000_000, ge=1_000)
@@ -138,13 +138,13 @@ class ServeSettings(Settings):
     file_seconds: float = Field(default=600.0, gt=0.0, allow_inf_nan=False)
     """Seconds for a file to arrive, and again to be labeled."""
     files: int = Field(default=2, ge=1)
-    """Files that are taken in or labeled at once."""
+    """Files that are received or labeled at once."""
     requests: int = Field(default=128, ge=1)
     """Requests that are answered at once."""
     batch_texts: int = Field(default=64, ge=1)
-    """Texts, of one request or several, that the model reads at once."""
+    """Texts, of one request or several, in a batch of the model."""
     gather_seconds: float = Field(default=0.001, ge=0.0, le=1.0)
-    """How long the first of them waits for others."""
+    """Seconds that the first of them waits for others."""
 
 
 def make_settings(given: Mapping[str, Any]) -> ServeSettings:

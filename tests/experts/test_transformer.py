@@ -18,8 +18,7 @@ from torch.nn import functional
 
 from mein.experts.transformer import LinearExpert, TransformerExpert
 from mein.hub import FrozenFeatures, HubTokenizer, fetch, load_transformer
-from mein.hub.library import transformers_quietly
-from mein.hub.networks import read_facts
+from mein.hub.networks import read_facts, transformers_quietly
 from mein.text.batches import pad_words
 from tests.support.hub_models import DECODERS, KINDS, build
 

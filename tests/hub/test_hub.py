@@ -18,8 +18,7 @@ from torch import Tensor, nn
 from mein.errors import ConfigError, MissingExtra, RunError
 from mein.hub import FrozenFeatures, HubTokenizer, fetch, load_transformer
 from mein.hub.fetch import pooling_of
-from mein.hub.library import transformers_quietly
-from mein.hub.networks import as_expert
+from mein.hub.networks import as_expert, transformers_quietly
 from tests.support.hub_models import build
 
 

@@ -15,7 +15,7 @@ from mein.data.corpus import source_of_lists
 from mein.errors import ConfigError
 from mein.experts.transformer import TransformerExpert
 from mein.hub import FrozenFeatures, HubTokenizer, fetch, fetch_masked, load_transformer
-from mein.hub.library import transformers_quietly
+from mein.hub.networks import transformers_quietly
 from mein.run.pretrain import adapt
 from mein.runtime.progress import Quiet
 from mein.runtime.tensors import load_tensors

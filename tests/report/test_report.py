@@ -15,6 +15,7 @@ from mein.cli.use import report
 from mein.data.corpus import Corpus, source_of_lists
 from mein.errors import RunError
 from mein.evaluation.systems import EXPERT, MIXTURE, TFIDF
+from mein.model.artefacts import seal
 from mein.report.charts import number, ticks
 from mein.report.details import confusion, parts_of
 from mein.report.page import page, write_report
@@ -268,6 +269,7 @@ def test_several_runs_stand_side_by_side(finished: Path, tmp_path: Path) -> None
     other = shutil.copytree(finished, tmp_path / "three")  # the same name in another folder
     config = other / "config.json"
     config.write_text(config.read_text(encoding="utf-8").replace('"seed": 0', '"seed": 7'), encoding="utf-8")
+    seal(RunFolder(other))
     text = texts_of(written([finished, other], tmp_path / "two.html"))
     assert "2 runs compared" in text
     assert f"{tmp_path.name}/three" in text
@@ -323,6 +325,7 @@ def test_damaged_measurements_are_one_sentence(finished: Path, tmp_path: Path, o
     place = max(n for n, line in enumerate(lines) if old in line)
     lines[place] = lines[place].replace(old, new)
     metrics.write_text("\n".join([*lines, ""]), encoding="utf-8")
+    seal(RunFolder(path))  # as a foreign program might have
     with pytest.raises(RunError, match=r"run(/metrics\.jsonl)? is damaged \(.*\): restore it from a copy\.$"):
         write_report([path], tmp_path / "page.html")
 
@@ -333,7 +336,8 @@ def test_damaged_predictions_are_one_sentence(finished: Path, tmp_path: Path) ->
     renamed = table.rename_columns(["lable", *table.column_names[1:]])
     for other in (renamed, table.drop_columns([MIXTURE]), table.slice(1)):
         pq.write_table(other, path / "predictions.parquet")
-        with pytest.raises(RunError, match=r"predictions\.parquet is damaged or was changed by another"):
+        seal(RunFolder(path))
+        with pytest.raises(RunError, match=r"predictions\.parquet is damaged, or belongs to another run"):
             write_report([path], tmp_path / "page.html")
 
 
@@ -368,7 +372,7 @@ def test_a_run_that_was_not_evaluated_is_refused(finished: Path, tmp_path: Path)
         write_report([half], tmp_path / "page.html")
     (half / "metrics.jsonl").unlink()
     shutil.copy(finished / "done", half)
-    with pytest.raises(RunError, match="without its measurements"):
+    with pytest.raises(RunError, match=r"metrics\.jsonl is missing: restore it from a copy of the run"):
         write_report([half], tmp_path / "page.html")
 
 

@@ -16,8 +16,7 @@ from mein.errors import ConfigError, InputError, RunError
 from mein.experts.transformer import MaskedModel
 from mein.hub import load_masked
 from mein.hub.fetch import pooling_of
-from mein.hub.library import transformers_quietly
-from mein.hub.networks import load_masked_network
+from mein.hub.networks import load_masked_network, transformers_quietly
 from mein.model.loading import read_config
 from mein.run.pretrain import adapt
 from mein.runtime.progress import Quiet

@@ -209,7 +209,7 @@ def test_a_run_whose_documents_are_gone_says_how_to_name_them(home: Path, tmp_pa
     named = (*words, "--labeled", home / "train.csv", "--test", home / "test.csv")
     assert mein(*named).code == 0
     answer = mein("encode", "--like", run, "--text", home / "raw.csv", "--out", tmp_path / "store")
-    assert "test-gone.csv are not there: none is left out; else name them with --test." in answer.out
+    assert "test-gone.csv are missing: none are left out. Name " in answer.out
     assert len(Store.open(tmp_path / "store")) == 141
 
 
@@ -273,7 +273,7 @@ def test_another_teacher_s_labels_are_kept_in_any_order_of_columns(home: Path, t
     p = np.linspace(0, 1, 25)
     write_teacher(store, 1, {"positive": list(p), "id": list(range(25)), "negative": list(1 - p)})
     answer = mein("label", store, "--by", home / "run", "--workers", 1)
-    assert "1 shards were labeled by another teacher: kept as they are." in answer.out, answer
+    assert "1 shards were labeled by another teacher: kept unchanged." in answer.out, answer
     found = Store.open(store).column(EXPERT_COLUMN, 1)
     np.testing.assert_allclose(found, np.stack([1 - p, p], axis=1), atol=1e-7)
     expected = Store.open(home / "labeled").column(EXPERT_COLUMN, 2)

@@ -272,15 +272,15 @@ def test_another_kind_of_body_is_refused(client: TestClient) -> None:
 
 
 def test_unknown_paths_and_methods_are_refused(client: TestClient) -> None:
-    assert refusal(client.get("/nowhere"), 404) == "There is no such path: see /openapi.json."
-    assert refusal(client.get("/predict"), 405) == "This path has no such method."
+    assert refusal(client.get("/nowhere"), 404) == "Unknown path: see /openapi.json."
+    assert refusal(client.get("/predict"), 405) == "This path does not allow the method."
     assert client.get("/predict").headers["allow"] == "POST"
 
 
 def test_what_takes_too_long_is_refused_and_the_server_goes_on(model: Model) -> None:
     app = make_app(_slow(model, 0.6), ServeSettings(answer_seconds=0.2))
     with TestClient(app) as client:
-        assert "took more than 0.2 seconds" in refusal(client.post("/predict", json={"text": "a"}), 503)
+        assert "took over 0.2 seconds" in refusal(client.post("/predict", json={"text": "a"}), 503)
         time.sleep(0.5)
         assert client.get("/health").json()["status"] == "ok"
 
@@ -301,7 +301,7 @@ def test_a_mistake_of_ours_shows_no_traceback(model: Model, caplog: pytest.LogCa
 
     with TestClient(make_app(_double(model, fail)), raise_server_exceptions=False) as client:
         response = client.post("/predict", json={"text": SECRET})
-        assert refusal(response, 500) == "The server made a mistake: its log tells where."
+        assert refusal(response, 500) == "Internal error: see the server's log."
         assert client.get("/health").status_code == 200
     written = [JsonLines().format(record) for record in caplog.records]
     assert any("ZeroDivisionError" in line and "test_serve.py" in line for line in written)
@@ -340,7 +340,7 @@ def test_only_those_with_the_token_are_answered(model: Model) -> None:
             {"authorization": "Bearer"},
         ):
             response = client.post("/predict", json={"text": "a"}, headers=given)
-            assert refusal(response, 401).startswith("A token is needed")
+            assert refusal(response, 401).startswith("A token is required")
             assert response.headers["www-authenticate"] == "Bearer"
             assert client.get("/metrics", headers=given).status_code == 401
         known = {"authorization": "Bearer a-token"}
@@ -557,7 +557,7 @@ def test_slow_bodies_are_refused_and_do_not_hold_up_others(servers: list[Server]
         assert time.monotonic() - started < 0.9
         answer = read(connection)
     assert answer.status == 408
-    assert answer.json["error"] == "The body was not here after 1 seconds: send it faster or in parts."
+    assert answer.json["error"] == "The body did not arrive within 1 seconds: send it faster or in parts."
 
 
 def test_a_client_that_goes_in_the_middle_is_forgotten(servers: list[Server]) -> None:

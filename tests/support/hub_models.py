@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from mein.hub.library import transformers_quietly
+from mein.hub.networks import transformers_quietly
 
 WORDS = [
     "a",

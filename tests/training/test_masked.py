@@ -12,8 +12,7 @@ from torch import Generator, nn
 
 from mein.experts.transformer import MaskedModel
 from mein.hub import HubTokenizer, Vocabulary, fetch_masked, load_masked
-from mein.hub.library import transformers_quietly
-from mein.hub.networks import load_masked_network
+from mein.hub.networks import load_masked_network, transformers_quietly
 from mein.runtime import ranks
 from mein.text.ragged import Ragged, ragged
 from mein.training.masked import (
