@@ -93,9 +93,9 @@ def test_a_training_that_lost_a_process_has_the_same_weights(
 def test_what_ray_cannot_do_is_one_sentence(home: Path, cluster: Any) -> None:
     label = ("label", home / "store", "--by", home / "run")
     refuses("Unknown engine 'dask': choose one of processes, ray.", *label, "--engine", "dask")
-    refuses("--address a:1 is for --engine ray: give both, or neither.", *label, "--address", "a:1")
+    refuses("--address a:1 needs --engine ray: give both, or neither.", *label, "--address", "a:1")
     refuses(
-        r"There is no Ray cluster at 127.0.0.1:9 \(.*\): check --address, or leave it out for a local one.",
+        r"There is no Ray cluster at 127.0.0.1:9 \(.*\): check --address, or remove it for a local one.",
         *(*label, "--engine", "ray", "--address", "127.0.0.1:9"),
     )
     with (
