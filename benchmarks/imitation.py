@@ -165,7 +165,7 @@ def new_imitators(folder: RunFolder, config: Config, device: torch.device) -> Im
     classes, pieces = len(read_labels(folder)[0].classes), load_indexer(config, folder).pieces.size
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
-        return build_imitators(config, pieces, classes, is_taught=True).to(device)
+        return build_imitators(config, pieces, classes, has_imitators=True).to(device)
 
 
 CLASSES = 2

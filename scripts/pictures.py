@@ -12,8 +12,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from mein.evaluation.rendering import sentence_of
+from mein.report.record import read_finished
+
 IMAGES = Path(__file__).parent.parent / "docs/images"
-BOLD = ("The unlabeled", "The imitators", "mixture")  # lines that begin so
 
 
 def report(run: Path) -> None:
@@ -33,14 +35,18 @@ def report(run: Path) -> None:
     )
 
 
-def terminal(log: Path) -> None:
-    """The end of what a training prints, as an SVG."""
+def terminal(run: Path, log: Path) -> None:
+    """The end of what a training prints, as an SVG; the mixture and the verdict are bold."""
+    verdict = read_finished(run).verdict
+    assert verdict is not None, run
+    sentence = sentence_of(verdict)
     lines = log.read_text(encoding="utf-8").splitlines()
     first = next(i for i, line in enumerate(lines) if "test documents" in line)
     console = Console(record=True, width=90, file=(log.parent / "discard").open("w", encoding="utf-8"))
     console.print(Text("$ make demo", style="bold"))
     for line in lines[first:]:
-        console.print(Text(line, style="bold" if line.startswith(BOLD) else ""))
+        is_bold = line.split()[:1] == [verdict.title] or (line.strip() != "" and line.strip() in sentence)
+        console.print(Text(line, style="bold" if is_bold else ""))
     svg = re.sub(
         r"@font-face \{.*?\}", "", console.export_svg(title="mein"), flags=re.DOTALL
     )  # from elsewhere
@@ -50,4 +56,4 @@ def terminal(log: Path) -> None:
 if __name__ == "__main__":
     IMAGES.mkdir(parents=True, exist_ok=True)
     report(Path(sys.argv[1]))
-    terminal(Path(sys.argv[2]))
+    terminal(Path(sys.argv[1]), Path(sys.argv[2]))

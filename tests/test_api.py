@@ -98,7 +98,7 @@ def test_a_text_that_says_nothing_gets_the_classes_shares() -> None:
 @pytest.mark.parametrize(
     ("X", "sentence"),
     [
-        ("a single text", "X is the single text 'a single text': give a list, be it of one."),
+        ("a single text", "X is the single text 'a single text': give a list, even of one text."),
         (b"a single text", "X is the single text b'a single text'"),
         (np.array([TEXTS]), r"X is a table of shape \(1, 60\): give one column of it."),
         (pd.DataFrame({"text": TEXTS}), r"X is a table of shape \(60, 1\): give one column of it."),
@@ -255,7 +255,7 @@ def test_balanced_weights_act_and_are_weights_by_name() -> None:
         ([1.0] * 59, r"sample_weight of shape \(59,\) does not fit: give 60 finite weights of 0 or more."),
         ([-1.0] + [1.0] * 59, "give 60 finite weights of 0 or more."),
         ([float("nan")] + [1.0] * 59, "give 60 finite weights of 0 or more."),
-        (["much"] * 60, "sample_weight holds something that is no number"),
+        (["much"] * 60, "sample_weight holds something that is not a number"),
         ([0.0] * 60, "The weight of every text is 0: give some of them a weight above 0."),
     ],
 )

@@ -1,9 +1,4 @@
-"""What is wrong with the data (mein check); which columns were guessed.
-
-What reading a source does not say: which columns were guessed against others, or in another's place.
-
-What a data set holds, and what is wrong with it, before anything is trained.
-"""
+"""What a data set holds and what is wrong with it (`mein check`); which columns were guessed."""
 
 from array import array
 from collections import Counter
@@ -30,7 +25,7 @@ from mein.errors import InputError
 
 
 def guessed_columns(source: Source, columns: ColumnsConfig, *, labeled: bool) -> Iterator[str]:
-    """A sentence for each column that was taken although another has a name like it, or a better right."""
+    """A sentence for each guessed column that has rivals, or that replaces the named one."""
     roles = [
         ("text", columns.text, TEXT_NAMES, find_text_column),
         ("label", columns.label, LABEL_NAMES, find_label_column),
@@ -50,7 +45,7 @@ def guessed_columns(source: Source, columns: ColumnsConfig, *, labeled: bool) ->
 
 
 def replaced_columns(source: Source, columns: ColumnsConfig) -> Iterator[str]:
-    """A sentence for each column that raw text was taken from because it lacks the one that is named."""
+    """A sentence for each guessed column of unlabeled text that lacks the named column."""
     wanted = columns.text
     if wanted is None:
         return
@@ -99,7 +94,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Audit:
-    """All parts by name (labeled, unlabeled, dev, test), and what to say about them."""
+    """All parts by name (labeled, unlabeled, dev, test), and notes about them."""
 
     parts: dict[str, Part]
     overlaps: dict[tuple[str, str], int]  # documents of the second part that the first holds too
@@ -215,10 +210,10 @@ def _missing_classes(parts: dict[str, Part]) -> dict[str, list[str]]:
 
 
 def _missing_labels(source: Source, columns: ColumnsConfig) -> list[str]:
-    """All labels that a source lacks, where reading stopped at the first."""
+    """The number of missing labels in a source, of which reading stopped at the first."""
     try:
         count = rows_without_label(source, columns)
-    except InputError:  # what is wrong with it has been told
+    except InputError:  # already reported
         return []
     return [f"{count:,} rows of {source_name(source)} have no label."] if count > 1 else []
 
@@ -269,7 +264,7 @@ def _notes(
 
 
 def _much_alike(parts: dict[str, Part]) -> list[list[str]]:
-    """Labels of any part that are one but for case and white space, together."""
+    """Groups of labels that differ only in case and white space."""
     groups: dict[str, list[str]] = {}
     for name in sorted({name for part in parts.values() for name in part.class_counts}):
         groups.setdefault(" ".join(name.casefold().split()), []).append(name)

@@ -1,4 +1,4 @@
-"""Which column holds the text and which the label: as named, or by a sensible guess."""
+"""Which column holds the text and which the label: the named one, or a guess."""
 
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -50,9 +50,9 @@ class ColumnsConfig(Settings):
 def find_text_column(
     names: Sequence[str], wanted: str | None, source: str, *, may_guess: bool = False
 ) -> str:
-    """The column of the text: the one wanted, else a known name, else the only one left over.
+    """The column of the text: the wanted one, or a known name, or the only column that is not a label.
 
-    may_guess: where the one wanted is not there, whether a known name will do.
+    may_guess: whether to use a known name if the wanted one is absent.
     """
     guess = _guess(names, TEXT_NAMES)
     if wanted is not None and (guess is None or not may_guess or has_column(names, wanted)):
@@ -66,7 +66,7 @@ def find_text_column(
 
 
 def find_label_column(names: Sequence[str], wanted: str | None, source: str) -> str:
-    """The column of the label: the one wanted, else a known name."""
+    """The column of the label: the wanted one, or a known name."""
     if wanted is not None:
         return _named(names, wanted, source, "label")
     guess = _guess(names, LABEL_NAMES)
@@ -103,7 +103,7 @@ def _no_guess(names: Sequence[str], source: str, role: str) -> InputError:
 
 
 def remedy(role: str) -> str:
-    """What to do where a column is not found; a server, which has no options, says it in its own way."""
+    """What to do if a column is not found; a server, which has no options, replaces it."""
     return f"set columns.{role} to its name (--{role}-column NAME)"
 
 

@@ -29,9 +29,9 @@ class Corpus:
     names: dict[str, str] = field(default_factory=dict)
     """What to call each part in messages: its path, usually."""
     sample_weight: np.ndarray | None = None
-    """A weight for each labeled document."""
+    """Weight of each labeled document."""
     class_weight: Mapping[Label, float] | None = None
-    """What each class weighs beside that, where something is learned; 1 where it has no entry."""
+    """Weight of each class, which multiplies it in training; 1 where it has no entry."""
 
     @cached_property
     def labeled_documents(self) -> tuple[list[str], list[Label]]:
@@ -45,7 +45,7 @@ class Corpus:
 
     @cached_property
     def test_survey(self) -> "Survey":
-        """What training may know of the test documents, read once; their labels are not kept."""
+        """What training may know of the test documents, which are read once; their labels are not kept."""
         return Survey.of(iter(()) if self.test is None else self.test())
 
 

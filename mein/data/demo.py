@@ -1,14 +1,10 @@
-"""The embedded corpus.
-
-The words of the embedded corpus: opinions built from shared words, aspects and filler.
-
-The embedded corpus: review-like English, generated from a seed in a second or two.
+"""The demo corpus, which is synthetic: review-like English, generated from a seed in a second or two.
 
 A document states opinions about aspects. An opinion is an n-gram of one to five words, such as
 "never failed to shine" or "far from cosy"; its words also occur in opinions of the other sign.
 The opinions follow a Zipf law: a few are common, most are rare in 300 documents and yet met
 dozens of times in 20,000. Most opinions of a document agree with its label, so what a rare one
-means shows in the company that it keeps. Nothing outside this file knows how it was made.
+means shows in the opinions beside it. No other file knows how the corpus is made.
 """
 
 import random
@@ -19,7 +15,7 @@ from typing import TypeVar
 
 from mein.runtime.seeds import derive_seed
 
-# An opinion is a modifier around a unit: its sign is the unit's, turned round by a flip.
+# An opinion is a modifier around a unit: its sign is the unit's, reversed by a flip.
 # Modifiers share their words, so that order decides: "failed to shine", "never failed to shine".
 UNITS = {
     "adjective": {
@@ -73,7 +69,7 @@ FLIP = {
     "plan": """would never {}|had no reason to {}|could not {}|would hesitate to {}
         |did not want to {}|are not sure to {}|would rather not {}|never had to {}""",
 }
-# How a clause says an opinion about an aspect.
+# Clauses that state an opinion about an aspect.
 CLAUSES = {
     "adjective": """the {aspect} was {opinion}|we found the {aspect} {opinion}
         |the {aspect} seemed {opinion} to me|once more the {aspect} proved {opinion}
@@ -117,14 +113,14 @@ SLOTS = {
 }
 
 
-# Dials of difficulty.
-PHRASES_PER_UNIT = 2  # straight and, again as many, flipped: more makes each n-gram rarer
+# Settings of difficulty.
+PHRASES_PER_UNIT = 2  # straight, and the same number flipped: with more, each n-gram is rarer
 ZIPF_EXPONENT = 1.1  # higher: the common opinions take a larger share
 OPINIONS = (2, 6)  # in a document, fewest and most
 AGREEMENT = 0.92  # share of opinions that follow the document's polarity, ahead of the majority rule
 FILLERS = (0, 2)  # neutral sentences in a document, fewest and most
 FEWEST_WORDS = 25  # a shorter document is filled up with more neutral sentences
-LABEL_NOISE = 0.03  # share of labels, also in the test part, that are turned round
+LABEL_NOISE = 0.03  # share of labels that are reversed, also in the test part
 T = TypeVar("T")
 NEGATIVE, POSITIVE = "negative", "positive"
 
@@ -186,7 +182,7 @@ class _Writer:
         self.slots = {slot: _split(text) for slot, text in SLOTS.items()}
 
     def part(self, size: int, seed: int) -> tuple[list[str], list[str]]:
-        """Texts and noisy labels of so many documents, half of them positive, in random order."""
+        """Texts and noisy labels of `size` documents, half of them positive, in random order."""
         chance = random.Random(seed)
         signs = _sample(chance, [+1 if place % 2 else -1 for place in range(size)], size)
         texts = [self.document(chance, sign) for sign in signs]
@@ -242,6 +238,6 @@ def _between(chance: random.Random, bounds: tuple[int, int]) -> int:
 
 
 def _sample(chance: random.Random, items: list[T], size: int) -> list[T]:
-    """So many of the items, in random order."""
+    """`size` of the items, in random order."""
     keys = [chance.random() for _ in items]
     return [items[place] for place in sorted(range(len(items)), key=keys.__getitem__)[:size]]

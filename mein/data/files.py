@@ -50,11 +50,11 @@ class Format:
     write: Callable[[str, Any], TableWriter] | None = None
     """Begin a table in an opened file, whose name is for messages."""
     has_columns: bool = True
-    """Without: a row is a text, and a file in a folder is one document."""
+    """If not: a row is a text, and a file in a folder is one document."""
     has_types: bool = True
-    """Without: all values are strings, so "nan" is a missing value and not a word."""
+    """If not: all values are strings, so "nan" is a missing value and not a text."""
     is_compressed: bool = False
-    """Compresses its own pages, so the file is not compressed again."""
+    """The format compresses its own pages, so files must not be compressed again."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class File:
     name: str  # what messages call it
     format: Format
     compression: Compression | None
-    label: str | None = None  # the sub-folder, for a text file in a folder
+    label: str | None = None  # the subfolder, for a text file in a folder
     is_document: bool = False  # the complete file is one document
 
 
@@ -135,7 +135,7 @@ class TextBytes(io.RawIOBase):
         self._source = self._raw if file.compression is None else file.compression.reader(self._raw)
 
     def readable(self) -> bool:
-        """Always true; the base class asks."""
+        """Always true; the base class calls it."""
         return True
 
     def readinto(self, buffer: Any) -> int:
@@ -182,7 +182,7 @@ class TextBytes(io.RawIOBase):
 
 
 def open_raw(file: File) -> Any:
-    """The file as it lies on its file system, opened for reading bytes."""
+    """The file without decompression, opened for reading bytes."""
     try:
         return file.filesystem.open(file.path, "rb")
     except OSError as error:

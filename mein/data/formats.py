@@ -105,7 +105,7 @@ def _glob(filesystem: Any, path: str, name: str) -> list[File]:
 
 
 def _folder(filesystem: Any, path: str, root: str, name: str) -> list[File]:
-    """Text files below a folder, each a document; without any, its tables, like a glob."""
+    """Text files below a folder, each a document; if there are none, its tables, as for a glob."""
     paths = [entry for entry in sorted(filesystem.find(path)) if _is_readable(entry)]
     files = [_file(filesystem, entry, entry) for entry in paths]
     documents = [file for file in files if not file.format.has_columns]

@@ -38,7 +38,7 @@ class Labels:
     def from_values(cls, values: Iterable[object], source: str, has_dev: bool = False) -> "Labels":
         """The classes of the training labels, at least two; each seen twice, so that dev can have one.
 
-        Where dev is given apart, once is enough.
+        If dev is given separately, once is enough.
         """
         counts: Counter[str] = Counter()
         first: dict[str, Label] = {}
@@ -104,10 +104,11 @@ def plain_label(value: object, source: str) -> Label:
         return int(value)
     if isinstance(value, float):
         raise InputError(
-            f"{source} has the label {value!r}, a fractional number; write labels as integers or words."
+            f"{source} has the label {value!r}, a fractional number; write labels as integers or strings."
         )
     raise InputError(
-        f"{source} has the label {value!r} of type {type(value).__name__}; write labels as integers or words."
+        f"{source} has the label {value!r} of type {type(value).__name__}; "
+        "write labels as integers or strings."
     )
 
 
@@ -133,7 +134,7 @@ def listed(names: Sequence[str], most: int = 10) -> str:
 
 
 def in_number(sentence: str, n: int) -> str:
-    """A sentence about n things: its words in braces stay as they are, unless n is 1.
+    """A sentence about n things: its words in braces are plural, unless n is 1.
 
     >>> in_number("{n} {documents} {are} empty", 1)
     '1 document is empty'
@@ -143,10 +144,10 @@ def in_number(sentence: str, n: int) -> str:
 
 
 def _in_order(labels: Iterable[Label]) -> tuple[Label, ...]:
-    """Numbers by size and before words, words by alphabet."""
+    """Numbers by size and before texts, texts by alphabet."""
 
     def key(label: Label) -> tuple[bool, int, str]:
-        is_word = isinstance(label, str)
-        return (is_word, 0 if isinstance(label, str) else int(label), str(label))
+        is_text = isinstance(label, str)
+        return (is_text, 0 if isinstance(label, str) else int(label), str(label))
 
     return tuple(sorted(labels, key=key))

@@ -1,4 +1,4 @@
-"""What a Python caller holds: lists, arrays, Series, Arrow arrays, generators; checked at the door."""
+"""Input from Python: lists, arrays, Series, Arrow arrays, and generators, checked."""
 
 import os
 import re
@@ -19,13 +19,13 @@ from mein.errors import InputError
 UnlabeledText = str | os.PathLike[str] | Iterable[str]
 UNLABELED = -1  # scikit-learn's sign for "no label", beside None
 SPOOL_DOCUMENTS = 1_000
-SURROGATES = re.compile("[\ud800-\udfff]")  # half a character: no file can hold one
+SURROGATES = re.compile("[\ud800-\udfff]")  # half a character, which no file can hold
 
 
 def as_list(values: Iterable[Any], name: str) -> list[Any]:
-    """The values of a list, array, Series, Arrow array or generator; anything else is refused."""
+    """The values of a list, array, Series, Arrow array or generator; any other value is refused."""
     if isinstance(values, str | bytes):
-        raise InputError(f"{name} is the single text {values[:40]!r}: give a list, be it of one.")
+        raise InputError(f"{name} is the single text {values[:40]!r}: give a list, even of one text.")
     if isinstance(values, Mapping):
         raise InputError(f"{name} is a mapping with the keys {list(values)!r:.60}: give one of its values.")
     if isinstance(values, pa.Array | pa.ChunkedArray):
@@ -52,7 +52,7 @@ def as_texts(values: Iterable[str], name: str = "X", first: int = 0) -> list[str
 
 
 class GivenWeights(NamedTuple):
-    """What texts weigh (n,), the largest of those with a label 1, and what classes weigh beside that."""
+    """Weights of texts (n,), at most 1 among those with a label, and of classes, which multiply them."""
 
     of_texts: np.ndarray
     of_classes: dict[Any, float] | None
@@ -61,7 +61,7 @@ class GivenWeights(NamedTuple):
 def as_weights(
     sample_weight: Iterable[float] | None, class_weight: Mapping[Any, float] | None, labels: Sequence[Any]
 ) -> GivenWeights:
-    """The weights that were given; a text whose class weighs nothing weighs nothing."""
+    """The given weights; a text whose class has weight 0 has weight 0."""
     weights, of_classes = np.ones(len(labels)), None
     if sample_weight is not None:
         weights = _numbers(sample_weight, "sample_weight", len(labels))
@@ -88,7 +88,7 @@ def _numbers(values: Iterable[float], name: str, size: int) -> np.ndarray:
     try:
         weights = np.array(as_list(values, name), dtype=np.float64)
     except (TypeError, ValueError) as problem:
-        raise InputError(f"{name} holds something that is no number: give finite numbers.") from problem
+        raise InputError(f"{name} holds something that is not a number: give finite numbers.") from problem
     if weights.shape != (size,) or not np.isfinite(weights).all() or (weights < 0).any():
         raise InputError(
             f"{name} of shape {weights.shape} does not fit: give {size} finite weights of 0 or more."
@@ -104,7 +104,7 @@ def _check_keys(class_weight: Mapping[Any, float], labels: Sequence[Any]) -> Non
 
 
 def is_unlabeled(label: Any) -> bool:
-    """None, or the number -1, be it a float. A NaN is a mistake, and Labels says so."""
+    """None, or the number -1, also as a float. NaN is an error, which Labels reports."""
     is_number = isinstance(label, int | float | np.integer | np.floating) and not isinstance(label, bool)
     return label is None or bool(is_number and label == UNLABELED)
 
@@ -115,7 +115,7 @@ def check_signs(labels: Sequence[Any]) -> None:
     if len(classes) == 1 and any(label is not None and is_unlabeled(label) for label in labels):
         raise InputError(
             f"y holds the single class {classes.pop()!s} beside -1, which marks texts without a label: "
-            "name the classes otherwise, 0 and 1 for example."
+            "use other names for the classes, for example 0 and 1."
         )
 
 
@@ -127,7 +127,7 @@ def corpus_of_lists(
     columns: ColumnsConfig,
     folder: Path,
 ) -> Corpus:
-    """The labeled texts of weight above 0, and the others; a weight of 0 is as good as absence."""
+    """The labeled texts with a weight above 0, and the unlabeled texts; a weight of 0 removes a text."""
     check_signs(labels)
     raw = [text for text, label in zip(texts, labels, strict=True) if is_unlabeled(label)]
     kept = [i for i, label in enumerate(labels) if weights.of_texts[i] > 0 and not is_unlabeled(label)]
@@ -145,7 +145,7 @@ def unlabeled_source(
 ) -> DocumentStream | None:
     """The texts without a label in y, then those of `unlabeled`, as one stream that can be read again.
 
-    A generator is written to a file in the folder, since it can be read once only.
+    A generator is written to a file in the folder, because it can be read only once.
     """
     sources = [source_of_lists(texts)] if texts else []
     if isinstance(unlabeled, str | os.PathLike):

@@ -1,4 +1,4 @@
-"""Documents from any source, as a stream of chunks: no reader holds a whole file."""
+"""Documents from any source, as a stream of chunks: no reader holds a complete file."""
 
 import json
 import re
@@ -15,22 +15,8 @@ from mein.data.labels import Label, is_missing, plain_label
 from mein.data.tables import in_chunks
 from mein.errors import InputError
 
-__all__ = [
-    "ColumnsConfig",
-    "Documents",
-    "Label",
-    "Source",
-    "column_names",
-    "find_label_column",
-    "find_text_column",
-    "plain_text",
-    "read_documents",
-    "read_tables",
-    "rows_without_label",
-]
-
 FRACTION = re.compile(r"[+-]?(\d+\.\d*|\.\d+)([eE][+-]?\d+)?|[+-]?inf", re.IGNORECASE)
-NAN = "nan"  # in a format without types; elsewhere a NaN has its own type, and "nan" is a word
+NAN = "nan"  # in a format without types; elsewhere a NaN has its own type, and "nan" is a text
 
 
 @dataclass(frozen=True)
@@ -38,7 +24,7 @@ class Documents:
     """One chunk of a stream of documents."""
 
     texts: list[str]
-    labels: list[Label] | None  # None where they were not asked for
+    labels: list[Label] | None  # None where they were not requested
 
 
 def read_documents(
@@ -46,8 +32,8 @@ def read_documents(
 ) -> Iterator[Documents]:
     """Stream the documents of a source: about a megabyte of text, at most 4,096, at a time.
 
-    may_guess: where a table lacks the column that is named for the text, whether to guess its own; raw
-    text often comes from elsewhere than the labels.
+    may_guess: whether to guess the text column of a table that lacks the named one. Unlabeled text often
+    has another source than the labels.
     """
     files = find_files(source)
     is_empty = True
@@ -81,7 +67,7 @@ def _batches(files: list[File]) -> Iterator[pa.RecordBatch]:
 
 
 def column_names(file: File) -> list[str]:
-    """The names of a table's columns, whose values may be damaged; those of a jsonl are its first rows'."""
+    """The names of a table's columns, even if its values are damaged; in a jsonl, those of its first rows."""
     known: list[str] = []
 
     def choose(names: list[str]) -> list[str]:
@@ -99,7 +85,7 @@ def rows_without_label(source: Source, columns: ColumnsConfig) -> int:
 
 
 def _label_values(file: File, columns: ColumnsConfig) -> Iterator[Any]:
-    """The labels of a table as they are meant, be they missing."""
+    """The labels of a table as they are meant, missing ones included."""
     for chunk in file.format.chunks(file, lambda names: [find_label_column(names, columns.label, file.name)]):
         yield from (_as_meant(value, file) for column in _as_lists(chunk).values() for value in column)
 
@@ -123,7 +109,7 @@ def _read_files(
 
 
 def _read_table(file: File, columns: ColumnsConfig, labeled: bool, may_guess: bool) -> Iterator[Documents]:
-    """Documents of one file, with rows counted from 1 for messages."""
+    """Documents of one file; messages count rows from 1."""
     found: list[str] = []
 
     def choose(names: list[str]) -> list[str]:
@@ -179,7 +165,7 @@ def _complete_files(files: list[File]) -> Iterator[list[tuple[File, str]]]:
 
 
 def _texts(values: list[Any], file: File, done: int) -> list[str]:
-    """Texts as strings: nothing becomes the empty text, a number its digits."""
+    """Texts as strings: a missing value becomes the empty text, a number its digits."""
     return [
         value if isinstance(value, str) else plain_text(value, f"{file.name} row {done + position}")
         for position, value in enumerate(values, start=1)
@@ -187,7 +173,7 @@ def _texts(values: list[Any], file: File, done: int) -> list[str]:
 
 
 def plain_text(value: Any, source: str) -> str:
-    """A value as a text: nothing becomes the empty text, a number its digits."""
+    """A value as a text: a missing value becomes the empty text, a number its digits."""
     if isinstance(value, str):
         return value
     if value is None or value != value:
@@ -210,7 +196,7 @@ def _labels(values: list[Any], file: File, done: int) -> list[Label]:
 
 
 def _as_meant(value: Any, file: File) -> Any:
-    """A label, with a string that means nothing or a fraction told apart from words; 2.0 is written for 2."""
+    """A label; a string that stands for a missing value or a number becomes one, and 2.0 becomes "2"."""
     if not isinstance(value, str):
         return value
     if not file.format.has_types and value.casefold() == NAN:

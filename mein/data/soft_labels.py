@@ -1,4 +1,4 @@
-"""What a teacher of other make says of each document: its probabilities, as a table or a function."""
+"""Soft labels from outside mein: a teacher's probabilities for each document, as a table or a function."""
 
 import hashlib
 import json
@@ -31,16 +31,18 @@ class SoftLabelTable:
         for texts, probabilities in _read(source, columns, classes):
             keys.append(text_keys(texts))
             rows.append(probabilities)
-        found, said = np.concatenate(keys), np.concatenate(rows)
+        found, given = np.concatenate(keys), np.concatenate(rows)
         self.keys, first, which = np.unique(found, return_index=True, return_inverse=True)
-        self.rows = said[first]
-        if (np.abs(said - self.rows[which]) > TOLERANCE).any():
-            row = int(np.flatnonzero((np.abs(said - self.rows[which]) > TOLERANCE).any(axis=1))[0]) + 1
-            raise InputError(f"{source} contradicts itself in row {row}, whose text it had before: keep one.")
+        self.rows = given[first]
+        if (np.abs(given - self.rows[which]) > TOLERANCE).any():
+            row = int(np.flatnonzero((np.abs(given - self.rows[which]) > TOLERANCE).any(axis=1))[0]) + 1
+            raise InputError(
+                f"{source} contradicts itself in row {row}, whose text an earlier row has: keep one."
+            )
 
     @property
     def digest(self) -> str:
-        """Equal for tables that say the same of the same texts."""
+        """Equal for tables with the same probabilities for the same texts."""
         content = self.keys.tobytes() + self.rows.tobytes()
         return hashlib.blake2b(content, digest_size=16).hexdigest()
 
@@ -68,11 +70,11 @@ class SoftLabelTable:
 
 
 def checked(probabilities: Any, texts: int, classes: int, source: str, first: int = 0) -> np.ndarray:
-    """Probabilities (n, Y), float32, each row summing to 1; refuse anything else."""
+    """Probabilities (n, Y), float32, each row summing to 1; refuse any other value."""
     try:
         found = np.asarray(probabilities, dtype=np.float64)
     except (TypeError, ValueError) as problem:
-        raise InputError(f"{source} gives something that is no table of numbers: {problem}.") from problem
+        raise InputError(f"{source} gives something that is not a table of numbers: {problem}.") from problem
     if found.shape != (texts, classes):
         raise InputError(
             f"{source} gives probabilities of shape {found.shape} for {texts} texts and {classes} classes: "
@@ -117,7 +119,9 @@ def _row(value: Any, classes: Sequence[Label], where: str) -> list[float]:
     except ValueError as problem:
         raise InputError(f"{where} gives {value!r:.60}: write a JSON list or object of numbers.") from problem
     if isinstance(value, dict):
-        named = {name for name, number in value.items() if number is not None}  # Arrow names all in each row
+        named = {
+            name for name, number in value.items() if number is not None
+        }  # Arrow puts all names into each row
         unknown = named - {str(label) for label in classes}
         if unknown:
             raise InputError(

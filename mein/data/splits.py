@@ -1,9 +1,4 @@
-"""Dev split; equal texts; test overlap.
-
-How labeled documents part into training and dev, and how equal and empty texts are told.
-
-Known texts, to be found again among many: most others are told from them by letters and symbols.
-"""
+"""The split of labeled documents into training and dev; equal, empty, and known texts."""
 
 import hashlib
 import re
@@ -38,7 +33,7 @@ def word_string(text: str) -> str:
 
 
 class _Signs(dict[int, str | None]):
-    """What each character is to a text's key, learned as they come: itself, a word, a space or nothing."""
+    """What each character contributes to a text's key: itself, a word, a space, or nothing."""
 
     def __missing__(self, code: int) -> str | None:
         sign = chr(code)
@@ -48,7 +43,7 @@ class _Signs(dict[int, str | None]):
             found = f" {sign} "
         elif sign.isalnum() or sign == "_":
             found = sign
-        elif kind[0] == "M":  # part of a word, but for what chooses between two looks of an emoji
+        elif kind[0] == "M":  # part of a word, except what chooses between two forms of an emoji
             found = None if "VARIATION SELECTOR" in unicodedata.name(sign, "") else sign
         self[code] = found
         return found
@@ -58,7 +53,7 @@ SIGNS = _Signs()
 
 
 def text_key(text: str) -> str:
-    """What counts for equality: words whatever their case, and symbols, each with single spaces between.
+    """What equal texts share: their words, whatever the case, and symbols, with single spaces between.
 
     White space and punctuation do not count, unless there is nothing else.
 
@@ -75,7 +70,7 @@ def text_key(text: str) -> str:
 
 
 def fingerprint(key: str) -> int:
-    """A 64-bit hash of a key; 0 stands for the empty one alone."""
+    """A 64-bit hash of a key; only the empty key has 0."""
     if not key:
         return 0
     digest = hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).digest()
@@ -124,11 +119,11 @@ def split_dev(
 
 def _quotas(counts: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.int64]:
     """Shares of `size` by largest remainder; every class keeps one document in train."""
-    room = counts - 1
+    most = counts - 1
     exact = counts * (size / max(int(counts.sum()), 1))
-    quotas: npt.NDArray[np.int64] = np.minimum(np.floor(exact).astype(np.int64), room)
-    while quotas.sum() < min(size, room.sum()):
-        lack = np.where(quotas < room, exact - quotas, -np.inf)
+    quotas: npt.NDArray[np.int64] = np.minimum(np.floor(exact).astype(np.int64), most)
+    while quotas.sum() < min(size, most.sum()):
+        lack = np.where(quotas < most, exact - quotas, -np.inf)
         quotas[int(np.argmax(lack))] += 1
     return quotas
 
@@ -139,10 +134,10 @@ NOT_COUNTED = bytes(ASCII_SPACES)
 
 @dataclass(frozen=True)
 class KnownTexts:
-    """Texts by their fingerprints; empty ones, which betray nothing, are left out.
+    """Texts by their fingerprints, without empty ones.
 
-    `checksums`: of the letters and symbols of each that an ASCII text can equal. Where a text's is not
-    among them, it is not known; where it is, the fingerprint tells, which takes eight times as long.
+    `checksums`: of the letters and symbols of each that an ASCII text can equal. A text whose checksum is
+    not among them is not known; for the others the fingerprint decides, which takes eight times as long.
     """
 
     prints: frozenset[int] = frozenset()

@@ -30,7 +30,6 @@ class JsonWriter:
         self._name, self._sink = name, sink
 
     def write(self, batch: pa.RecordBatch | pa.Table) -> None:
-        """Append rows."""
         fields = zip(batch.schema.names, batch.columns, strict=True)
         pairs = [
             [f"{_encode(name)}: {value}" for value in _converted(self._name, _json, name, column)]
@@ -40,7 +39,7 @@ class JsonWriter:
         self._sink.write("".join(lines).encode("utf-8"))
 
     def close(self) -> None:
-        """Nothing ends the file."""
+        """No footer."""
 
 
 class SeparatedWriter:
@@ -51,7 +50,6 @@ class SeparatedWriter:
         self._names: list[str] = []
 
     def write(self, batch: pa.RecordBatch | pa.Table) -> None:
-        """Append rows."""
         is_first = not self._names
         self._names = self._names or batch.schema.names
         texts = {
@@ -66,7 +64,7 @@ class SeparatedWriter:
         self._sink.write(bytes(lines.getvalue()))
 
     def close(self) -> None:
-        """Nothing ends the file."""
+        """No footer."""
 
 
 class ParquetWriter:
@@ -78,7 +76,6 @@ class ParquetWriter:
         self._table: Any = None
 
     def write(self, batch: pa.RecordBatch | pa.Table) -> None:
-        """Append rows."""
         self._types = self._types or dict(zip(batch.schema.names, batch.schema.types, strict=True))
         columns = _aligned(batch, list(self._types), self._name)
         fitted = pa.table({name: self._fitted(name, column) for name, column in columns.items()})
@@ -144,7 +141,7 @@ def _converted(file: str, convert: Callable[[Any], Any], name: str, column: Any)
 
 
 def _is_plain(kind: pa.DataType) -> bool:
-    """Whether Arrow writes values of a type into a csv by itself."""
+    """Whether Arrow can write values of a type into a csv."""
     if pa.types.is_dictionary(kind):
         return _is_plain(kind.value_type)
     types = pa.types
@@ -163,7 +160,7 @@ def _is_time(kind: pa.DataType) -> bool:
 
 
 def _is_kept(value: Any, given: Any) -> bool:
-    """Whether a value is the text, number, truth ... that was given, in whatever type it is stored."""
+    """Whether a value equals the one that was given, whatever type it is stored as."""
     if isinstance(value, list | tuple) and isinstance(given, list | tuple):
         return len(value) == len(given) and all(map(_is_kept, value, given))
     if isinstance(value, dict) and isinstance(given, dict):  # a struct has all keys: absent ones are null
@@ -173,7 +170,7 @@ def _is_kept(value: Any, given: Any) -> bool:
 
 
 def _text(value: Any) -> str | None:
-    """A value in a csv, which has no place for lists and structs but as JSON."""
+    """A value in a csv, which holds lists and structs as JSON only."""
     if value is None or isinstance(value, str):
         return value
     return _encode(value) if isinstance(value, list | dict) else _unknown_to_json(value)

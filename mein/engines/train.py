@@ -140,7 +140,7 @@ def train_on_ray(
     folder = RunFolder(path.resolve())
     with folder.held():
         run = prepare(config, corpus, folder, reporter, resume=resume, spread=partial(encode_on_ray, None))
-        if run.is_taught and not (folder / "imitators.safetensors").exists():
+        if run.has_imitators and not (folder / "imitators.safetensors").exists():
             if not (folder / "expert.safetensors").exists():
                 _fit(partial(_train_expert, config, corpus, folder), folder, reporter, processes)
             _label(run, reporter)

@@ -1,1 +1,1 @@
-"""How good a classifier is, and how sure we are of it."""
+"""Metrics, significance, and the comparison of systems."""

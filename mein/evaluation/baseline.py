@@ -1,4 +1,4 @@
-"""The baseline that every row must beat: TF-IDF with logistic regression on the labels alone."""
+"""The baseline: TF-IDF with logistic regression on the labels only; apart, as it needs scikit-learn."""
 
 from collections.abc import Sequence
 
@@ -26,7 +26,7 @@ def tfidf_baseline(
     Words are runs of letters and digits, lower-cased; features are words and pairs of words. A
     class without training documents gets a small probability, never 0. Where there is nothing to
     learn from (no word at all, or a single class), every text gets the prior of the classes.
-    Nothing is drawn at random: the same texts give the same answer.
+    The result is deterministic.
     """
     weight = np.ones(len(train_labels)) if sample_weight is None else np.asarray(sample_weight)
     prior = _prior(train_labels, classes, weight)

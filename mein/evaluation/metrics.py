@@ -192,7 +192,7 @@ METRICS = {
             "calibration error",
             calibration_error,
             short_title="calib. error",
-            note="calibration error: ECE, 15 bins",
+            note="calibration: ECE, 15 bins",
             hub_type="expected_calibration_error",
         ),
     )

@@ -1,4 +1,4 @@
-"""Whether a difference between two classifiers on the same documents is more than chance."""
+"""Significance tests for two classifiers on the same documents, and intervals for one."""
 
 import math
 from collections.abc import Sequence
@@ -22,14 +22,14 @@ class BootstrapResult:
     high: float
     """[low, high] holds the middle 95 % of the resampled differences."""
     p_value: float
-    """Two-sided; never below 2 / (samples + 1), which is all that so many samples can show."""
+    """Two-sided; never below 2 / (samples + 1), the resolution of the resampling."""
 
 
 def mcnemar(correct_a: NDArray[np.bool_], correct_b: NDArray[np.bool_]) -> float:
-    """The exact two-sided p-value that two classifiers err equally often, from (n,) and (n,).
+    """The exact two-sided p-value that two classifiers have the same error, from (n,) and (n,).
 
-    Only documents on which one is right and the other wrong speak. Were both equally good, each
-    would be right on half of these: a binomial with probability 1/2.
+    Only documents on which exactly one classifier is correct count. If both are equally good, each is
+    correct on half of these: a binomial with probability 1/2.
 
     >>> mcnemar(np.array([True] * 5), np.array([False] * 5))  # 2 * (1/2)^5
     0.0625
@@ -43,21 +43,21 @@ def mcnemar(correct_a: NDArray[np.bool_], correct_b: NDArray[np.bool_]) -> float
 def paired_bootstrap(
     correct_a: NDArray[np.bool_], correct_b: NDArray[np.bool_], seed: int, samples: int = 10_000
 ) -> BootstrapResult:
-    """Resample the documents, with both answers to each, and look at the difference in error.
+    """Resample the documents, with both predictions for each, and measure the difference in error.
 
     `correct` is (n,) for one run or (seeds, n) for several. Seeds are pooled: a document is drawn
-    with its answers in all runs, so the runs do not pretend to be independent documents. The two
+    with its predictions in all runs, so that runs do not count as independent documents. The two
     classifiers may have different numbers of runs.
 
     A resample matters only through how often each distinct per-document difference was drawn (for
-    one run: only a right, only b right, no difference). Those counts follow a multinomial, so it is
-    drawn instead of documents: the same distribution, and no memory that grows with n.
+    one run: only a correct, only b correct, no difference). Those counts follow a multinomial, which is
+    drawn instead of documents: the same distribution, with memory that does not grow with n.
     """
     runs_a, runs_b = np.atleast_2d(correct_a), np.atleast_2d(correct_b)
     n = runs_a.shape[1]
     assert n > 0, "no documents to resample"
     assert runs_b.shape[1] == n, (runs_a.shape, runs_b.shape)
-    # In whole numbers, so that equal differences are one outcome: points = gain * scale.
+    # In integers, so that equal differences are one outcome: points = gain * scale.
     gain = runs_b.sum(axis=0) * len(runs_a) - runs_a.sum(axis=0) * len(runs_b)
     scale = 100 / (n * len(runs_a) * len(runs_b))
     outcomes, counts = np.unique(gain, return_counts=True)

@@ -1,4 +1,4 @@
-"""The systems of a comparison, as values: tables, report, card, charts and stage 3 iterate over them."""
+"""The systems of a comparison, as values: tables, report, card, charts, and stage 3 iterate over them."""
 
 from dataclasses import dataclass
 from typing import Literal

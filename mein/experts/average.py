@@ -1,4 +1,7 @@
-"""An expert for few labels: a linear layer over the scaled sum of a document's word vectors."""
+"""The kind `average`, for few labels: a linear layer over the scaled sum of a document's word vectors.
+
+A module of its own, as every kind of expert is.
+"""
 
 import math
 
@@ -13,8 +16,8 @@ from mein.experts.embedding import WordEmbedding, drop_out
 class AverageExpert(Expert):
     """z = W m + b,  m = sum_t E x_t / sqrt(T).
 
-    It ignores the order of words; but E starts from word vectors of raw text, in which similar words are
-    already close. Divided by the root of T, sums of long and short documents have the same scale.
+    It ignores the order of words, but E starts from word vectors of raw text, in which similar words are
+    already close. Division by the root of T gives long and short documents the same scale.
     D: embedding size, Y: classes.
     """
 
@@ -48,5 +51,5 @@ class AverageExpert(Expert):
 
     @torch.no_grad()
     def start_from(self, pretrained: Tensor) -> None:
-        """Copy vectors of words (V, D)."""
+        """Copy word vectors (V, D)."""
         self.embedding.weight.copy_(pretrained)

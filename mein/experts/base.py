@@ -1,4 +1,4 @@
-"""What an expert is: logits for a batch of documents, through embeddings that can be perturbed."""
+"""The interface of experts: logits for a batch of documents, through embeddings that can be perturbed."""
 
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
@@ -14,7 +14,7 @@ from mein.experts.gpu_lstm import LstmShape
 
 @dataclass(frozen=True)
 class Blueprint:
-    """All that an expert can be built from; each kind takes what it needs."""
+    """All that an expert can be built from; each kind uses what it needs."""
 
     settings: ExpertConfig
     classes: int
@@ -23,26 +23,26 @@ class Blueprint:
     vocabulary_size: int
     """V, the number of words."""
     frequencies: Tensor | None
-    """How often each word occurs (V,), where embeddings are normalized."""
+    """How often each word occurs (V,), if embeddings are normalized."""
     row_size: int | None
-    """F, where its reader turns every document into as many numbers."""
+    """F, if its reader turns every document into F numbers."""
     hub: Path
     """The folder of the Hugging Face model that it is built on."""
 
 
 class Expert(nn.Module):
-    """z = classify(embed(words)): every expert is split in two where adversarial training perturbs it.
+    """z = classify(embed(words)): adversarial training perturbs what is between the two.
 
-    `words` is what its kind reads of each document, padded with zeros at the end: ids of words or tokens
-    (B, T), or a row of features or probabilities (B, F).
+    `words` is the input of its kind for each document: ids of words or tokens (B, T), padded with zeros at
+    the end, or a row of features or probabilities (B, F).
     `lengths` (B,) are the true lengths. With a generator, embeddings and layers are dropped out, and
-    two calls with generators of one seed drop out alike.
+    two calls with generators of one seed drop out the same elements.
     """
 
     classes: int
     """Y."""
     drops_out_inside: bool = False
-    """Whether `classify` drops out too: what it drops of a document then depends on the rest of the batch."""
+    """Whether `classify` drops out too: what it drops of a document depends on the rest of the batch."""
     is_captured: bool = False
     """Whether `capturing` makes it faster on a GPU."""
 
@@ -55,11 +55,11 @@ class Expert(nn.Module):
         raise NotImplementedError
 
     def start_from(self, pretrained: Any) -> None:
-        """Take over what its kind starts from: vectors of words (V, D), or a `LanguageModel`."""
+        """Copy what its kind starts from: word vectors (V, D), or a `LanguageModel`."""
         raise NotImplementedError
 
     def capturing(self, shapes: Iterable[LstmShape]) -> AbstractContextManager[None]:
-        """On a GPU, be ready for batches of these shapes."""
+        """On a GPU, capture runs over batches of these shapes."""
         return nullcontext()
 
     def forward(self, words: Tensor, lengths: Tensor, dropout: Generator | None = None) -> Tensor:

@@ -22,16 +22,16 @@ class Kind:
 
     name: str
     meaning: str
-    """In a few words, for the setting `expert.kind`."""
+    """A short description, for the setting `expert.kind`."""
     network: str
-    """What builds the network from a `Blueprint`, as `module:name`, imported when it is needed."""
+    """The function that builds the network from a `Blueprint`, as `module:name`, imported on demand."""
     reads: Literal["words", "tokens", "features", "probabilities"] = "words"
-    """What a document is to it: our word numbers; the tokens of a Hugging Face model; the features that a
-    frozen one computes; class probabilities from a table or a function."""
+    """Its input: word numbers; tokens of a Hugging Face model; features that a frozen one computes; class
+    probabilities from a table or a function."""
     starts_from: Literal["vectors", "language model"] | None = None
-    """What it learns from text before it learns from labels, by a method of the expert of that name."""
+    """What it learns from text before it learns from labels."""
     trainings: tuple[str, ...] = TRAININGS
-    """Which values of `expert.training` it takes."""
+    """The values of `expert.training` that it supports."""
     is_exported: bool = False
     """Whether the trained network can be written as a Hugging Face model."""
     title: str = "This expert"
@@ -39,7 +39,7 @@ class Kind:
 
     @property
     def reads_words(self) -> bool:
-        """Whether it reads word numbers, so that documents need no reader of its own."""
+        """Whether it reads word numbers, so that it needs no reader."""
         return self.reads == "words"
 
     @property
@@ -113,7 +113,7 @@ KINDS = {
             "mein.experts.transformer:GivenExpert.build",
             reads="probabilities",
             trainings=("plain",),
-            title="A teacher",
+            title="Given probabilities",
         ),
     )
 }
@@ -121,7 +121,7 @@ KINDS = {
 
 
 def _known(kind: object) -> object:
-    """A kind of expert; others are refused as a `Literal` refuses them."""
+    """A kind of expert; an unknown one gives the error of a `Literal`."""
     if not isinstance(kind, str) or kind not in KINDS:
         *others, last = map(repr, KINDS)
         raise PydanticKnownError("literal_error", {"expected": f"{', '.join(others)} or {last}"})
@@ -183,7 +183,7 @@ class ExpertConfig(Settings):
 
     @property
     def reads_raw_text(self) -> bool:
-        """Whether it learns from raw text by itself, without imitators."""
+        """Whether it learns from raw text directly, without imitators."""
         return reads_raw_text(self.traits, self.training)
 
     @property
@@ -194,7 +194,7 @@ class ExpertConfig(Settings):
         return self.traits.has_language_model or self.training != "plain"
 
     def contradiction(self) -> str | None:
-        """What does not go together, in one sentence, if anything."""
+        """One sentence about settings that contradict each other, if any."""
         traits = self.traits
         if traits.has_encoder and self.model is None:
             return f"expert.kind is {self.kind!r} but expert.model is not set: give a folder or a hub name."
@@ -209,16 +209,16 @@ class ExpertConfig(Settings):
             )
         if self.training not in traits.trainings:
             if self.training == "ivat" and "vat" in traits.trainings:
-                return f"ivat needs embeddings of words, which {self.kind!r} lacks: take vat, or lm-lstm."
+                return f"ivat needs embeddings of words, which {self.kind!r} lacks: use vat, or lm-lstm."
             usual = traits.trainings[0]
             return f"{traits.title} cannot be trained by {self.training!r}: set expert.training to {usual}."
         if self.from_run is not None and not traits.learns:
-            return f"{traits.title} learns from no other run: leave expert.from_run out."
+            return f"{traits.title} cannot learn from another run: remove expert.from_run."
         if self.language_model is not None and not traits.has_language_model:
             return f"expert.language_model does not apply to {self.kind!r}: set expert.kind to lm-lstm."
         return None
 
 
 def reads_raw_text(kind: Kind, training: str) -> bool:
-    """Whether such an expert learns from raw text by itself, before or beside the labels."""
+    """Whether such an expert learns from raw text directly, before or beside the labels."""
     return kind.starts_from is not None or training in ("vat", "ivat")

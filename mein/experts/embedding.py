@@ -13,8 +13,8 @@ class WordEmbedding(nn.Module):
     """E x, or (E x - m) / s, where m and s are E's mean and deviation over the words of the corpus.
 
     With `frequencies` (V,), how often each word occurs, every dimension has mean 0 and variance 1 over
-    running text, so that a perturbation of a given norm means the same whatever E has grown to. The
-    gradient flows through m and s. Padding, word 0, stays zero.
+    running text, so that a perturbation of a given norm means the same however E has grown. The gradient
+    flows through m and s. Padding, word 0, stays zero.
     """
 
     def __init__(self, vocabulary_size: int, dim: int, frequencies: Tensor | None = None) -> None:
@@ -50,7 +50,7 @@ class WordEmbedding(nn.Module):
 class Moments(torch.autograd.Function):
     """m_d = sum_v f_v E_vd and q_d = sum_v f_v (E_vd - m_d)^2 (D,) of a table E (V, D) and shares f (V,).
 
-    By hand, because the table is large and autograd would pass over it a dozen times:
+    Written by hand, because the table is large and autograd would pass over it a dozen times:
     dL/dE_vd = f_v (dL/dm_d + 2 (E_vd - m_d) dL/dq_d). The m inside q adds nothing: its factor is a sum of
     f_v (E_vd - m_d), which is 0.
     """
@@ -79,14 +79,14 @@ def drop_out(embedded: Tensor, rate: float, dropout: Generator | None, by_docume
         return embedded
     keep = 1.0 - rate
     like = embedded[:, :1] if by_document else embedded
-    mask = drawn_like(like, dropout, lambda room: room.bernoulli_(keep, generator=dropout))
+    mask = drawn_like(like, dropout, lambda empty: empty.bernoulli_(keep, generator=dropout))
     return embedded * mask / keep
 
 
 class PartGenerator(Generator):
-    """A generator for some rows of a batch: `drawn_like` gives them the numbers they get in the whole batch.
+    """A generator for some rows of a batch: `drawn_like` gives them their numbers in the complete batch.
 
-    So the number of processes that share a batch has no effect. Networks that draw themselves use `own_seed`.
+    So the number of processes that share a batch has no effect. Networks with their own draws use `own_seed`.
     """
 
     rows: Sequence[int]
@@ -103,11 +103,12 @@ def drawn_like(like: Tensor, generator: Generator, fill: Callable[[Tensor], Tens
     """Random numbers in the shape of a tensor whose rows are documents; `fill` draws from the generator."""
     if not isinstance(generator, PartGenerator):
         return fill(torch.empty_like(like, requires_grad=False))
-    # subtle: numbers are drawn in memory order, so the whole batch must have the same order of axes
+    # subtle: numbers are drawn in memory order, so the complete batch must have the same order of axes
     strides = like.stride()
     order = sorted(range(like.dim()), key=lambda axis: (-strides[axis], -axis))
-    whole = torch.empty_permuted((generator.of, *like.shape[1:]), order, dtype=like.dtype, device=like.device)
-    return fill(whole)[list(generator.rows)]
+    shape = (generator.of, *like.shape[1:])
+    complete = torch.empty_permuted(shape, order, dtype=like.dtype, device=like.device)
+    return fill(complete)[list(generator.rows)]
 
 
 def own_seed(generator: Generator) -> int:

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-LARGEST = 16.0  # of the gradient that goes in: far below the 65,504 of float16, as sums of it come out
+LARGEST = 16.0  # of the incoming gradient: far below the 65,504 of float16, because it is summed
 
 RecurrentRun = Callable[..., tuple[Tensor, Tensor, Tensor]]
 """From embeddings (B, T, D), and h and c (1, B, H) if they are not zero, to outputs (B, T, H), h and c."""
 Pick = Callable[[Tensor], Tensor]
-"""From outputs (B, T, H) to those that are wanted."""
+"""From outputs (B, T, H) to the selected ones."""
 Fit = Callable[[Tensor, bool], RecurrentRun | None]
 """A captured run for embeddings (B, T, D), with or without gradients of weights, if there is one."""
 
@@ -31,11 +31,10 @@ def read_in_range(
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     """`lstm(embedded, state)`: outputs (B, T, H) and the state after them, through which no gradient flows.
 
-    Under autocast an LSTM learns in float16, and so does the gradient on its way back: that of a mean over
-    some thousand words is below what float16 can tell from zero. It is scaled before it goes in and scaled
-    back when it comes out, by a power of two, which changes no digit. pick: which outputs are wanted, if
-    not all. fit: what finds a run to call instead of the LSTM, if some were captured; after one that pads,
-    the state is that behind the padding.
+    Under autocast an LSTM learns in float16, and so is its gradient, which for a mean over some thousand
+    words would round to zero. So it is scaled on the way in and back on the way out, by a power of two,
+    which changes no digit. pick: selects outputs. fit: finds a captured run to call instead of the LSTM;
+    after one that pads, the state is that after the padding.
     """
     if not torch.is_autocast_enabled(embedded.device.type):
         outputs, after = lstm(embedded, state)
@@ -55,7 +54,7 @@ _twins: WeakKeyDictionary[nn.LSTM, nn.LSTM] = WeakKeyDictionary()
 
 
 def twin_of(lstm: nn.LSTM) -> nn.LSTM:
-    """The same network in float16, made once a device: its weights lie in one piece, as cuDNN wants them."""
+    """The same network in float16, one per device, with weights in one block of memory, as cuDNN requires."""
     twin = _twins.get(lstm)
     if twin is None or next(twin.parameters()).device != next(lstm.parameters()).device:
         twin = _twins[lstm] = new_twin(lstm)
@@ -70,12 +69,12 @@ def new_twin(lstm: nn.LSTM) -> nn.LSTM:
 
 
 class Forward(nn.Module):
-    """An LSTM through its twin, which is brought up to date first."""
+    """An LSTM through its twin, whose weights are updated first."""
 
     def __init__(self, lstm: nn.LSTM, twin: nn.LSTM) -> None:
         super().__init__()
         self.twin = twin
-        self.weights = list(lstm.parameters())  # a list hides them: only the twin's get a gradient here
+        self.weights = list(lstm.parameters())  # hidden in a list: only the twin's get a gradient here
 
     def forward(self, embedded: Tensor, *state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Outputs (B, T, H) and the state after them, a constant."""
@@ -89,7 +88,7 @@ class Forward(nn.Module):
 
 
 class InRange(torch.autograd.Function):
-    """A network with a graph of its own, which is walked with the scaled gradient."""
+    """A network with its own graph, which gets the scaled gradient."""
 
     @staticmethod
     def forward(
@@ -121,7 +120,7 @@ class InRange(torch.autograd.Function):
 
 
 def power_of_two(number: Tensor) -> Tensor:
-    """The largest that is not above a positive number; within what float32 holds of it and of its inverse.
+    """The largest power of two that is not above a positive number, within float32, as is its inverse.
 
     >>> power_of_two(torch.tensor([0.3, 8.0])).tolist()
     [0.25, 8.0]
@@ -129,27 +128,27 @@ def power_of_two(number: Tensor) -> Tensor:
     return torch.exp2(torch.log2(number).floor().clamp(-100.0, 100.0))
 
 
-STEP = 32  # words: a batch is padded up to a multiple of it, and never more
+STEP = 32  # words: a batch is padded to the next multiple
 LstmShape = tuple[int, int, bool]
 """Documents, words, and whether the weights get a gradient."""
 
 
 def can_capture(device: torch.device) -> bool:
-    """Whether torch can capture what a device does: the GPU that is the current one, and no other."""
+    """Whether torch can capture work on a device: only on the current GPU."""
     return device.type == "cuda" and device.index in (None, torch.cuda.current_device())
 
 
 class Captures:
-    """An LSTM's runs over batches of these shapes, or a little shorter ones; `has_state`: not from zero.
+    """Captured runs of an LSTM over batches of these shapes, or slightly shorter; `has_state`: not from zero.
 
-    Graphs share their memory, so only one reading may be under way, from its start to the end of its
-    backward pass. Any other call meanwhile gets no run, and uses the LSTM itself.
+    Graphs share their memory, so only one reading may be in use, from its start to the end of its backward
+    pass. Any other call in that time gets no run, and uses the LSTM itself.
     """
 
     def __init__(self, lstm: nn.LSTM, shapes: Iterable[LstmShape], has_state: bool) -> None:
         self.has_state = has_state
         self.runs: dict[LstmShape, RecurrentRun] = {}
-        self.under_way: Callable[[], object] = lambda: None
+        self.in_use: Callable[[], object] = lambda: None
         pool = torch.cuda.graph_pool_handle()
         wanted = sorted(shapes, reverse=True)  # the largest first: memory for all
         kinds = {learns for *_, learns in wanted}
@@ -158,7 +157,7 @@ class Captures:
         }
         for documents, words, learns in wanted:
             free, memory = torch.cuda.mem_get_info(next(lstm.parameters()).device)
-            if free < memory / 2:  # what is left belongs to the rest of a step
+            if free < memory / 2:  # the rest of a step needs what is left
                 break
             forward = Forward(lstm, twins[learns])
             self.runs[documents, words, learns] = _captured(forward, lstm, documents, words, has_state, pool)
@@ -168,27 +167,27 @@ class Captures:
         B, T = embedded.shape[:2]
         widths = [words for documents, words, learn in self.runs if (documents, learn) == (B, learns)]
         widths = [words for words in widths if 0 <= words - T < (1 if self.has_state else STEP)]
-        if not widths or self.under_way() is not None:
+        if not widths or self.in_use() is not None:
             return None
         reading = Reading(self.runs[B, min(widths), learns], min(widths))
-        self.under_way = ref(reading)
+        self.in_use = ref(reading)
         return reading
 
 
-def let_go() -> None:
+def free_captures() -> None:
     """Free the memory of captures that are no longer referenced: torch leaves reference cycles behind."""
     gc.collect()
     torch.cuda.empty_cache()
 
 
 class Reading:
-    """A captured run over a batch that may be shorter; it is under way for as long as it is referenced."""
+    """A captured run over a batch that may be shorter; it is in use while it is referenced."""
 
     def __init__(self, run: RecurrentRun, words: int) -> None:
         self.run, self.words = run, words
 
     def __call__(self, embedded: Tensor, *state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Outputs (B, T, H), and h and c behind the padding, if there is some."""
+        """Outputs (B, T, H), and h and c after the padding, if any."""
         T = embedded.shape[1]
         padded = functional.pad(embedded, (0, 0, 0, self.words - T)) if self.words > T else embedded
         outputs, h, c = self.run(padded, *state)
@@ -202,5 +201,5 @@ def _captured(
     embedded = torch.zeros(documents, words, lstm.input_size, device=device, requires_grad=True)
     h = torch.zeros(1, documents, lstm.hidden_size, device=device)
     state = (h, h.clone()) if has_state else ()
-    warnings.filterwarnings("ignore", "The AccumulateGrad node's stream")  # torch captures on its own one
+    warnings.filterwarnings("ignore", "The AccumulateGrad node's stream")  # torch captures on its own stream
     return cast(RecurrentRun, torch.cuda.make_graphed_callables(forward, (embedded, *state), pool=pool))

@@ -9,15 +9,15 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional
 
 from mein.experts.embedding import WordEmbedding, drop_out
-from mein.experts.gpu_lstm import Captures, Fit, can_capture, let_go, read_in_range
+from mein.experts.gpu_lstm import Captures, Fit, can_capture, free_captures, read_in_range
 
 CUTOFFS = (2_000, 10_000)  # words by frequency: the head, the middle, and the tail of the adaptive softmax
 FULL_SOFTMAX = 10_000  # with fewer words an adaptive softmax gains nothing
-EMBEDDING_DEVIATION = 0.02  # at the start: from 1 Adam hardly moves a rare word, which stays noise
+EMBEDDING_DEVIATION = 0.02  # initially: from 1, Adam hardly moves a rare word, which stays noise
 
 
 class DirectedLstms(nn.Module):
-    """Stacked LSTMs, reading in one direction. L: layers, H: state size.
+    """Stacked LSTMs that read in one direction. L: layers, H: state size.
 
     Where `is_projected`, each layer's states are projected to the embeddings' size D, so that the
     layers can be added up.
@@ -36,7 +36,7 @@ class DirectedLstms(nn.Module):
 
     @contextmanager
     def capturing(self, documents: int, words: int) -> Iterator[None]:
-        """On a GPU, read batches of this shape without a launch for each word."""
+        """On a GPU, capture runs over batches of this shape."""
         if can_capture(next(self.parameters()).device):
             shape = (documents, words, True)
             self.captures = [Captures(cast(nn.LSTM, lstm), [shape], has_state=True) for lstm in self.lstms]
@@ -44,7 +44,7 @@ class DirectedLstms(nn.Module):
             yield
         finally:
             self.captures = []
-            let_go()
+            free_captures()
 
     @property
     def layers(self) -> int:
@@ -70,9 +70,8 @@ class DirectedLstms(nn.Module):
                 read = self.projections[layer](read)
             outputs.append(read)
             states.append(torch.cat([h, c]))
-        return outputs, torch.stack(states).float() if embedded.dtype != torch.float64 else torch.stack(
-            states
-        )
+        after = torch.stack(states)
+        return outputs, after.float() if embedded.dtype != torch.float64 else after
 
 
 class LanguageModel(nn.Module):
@@ -93,7 +92,7 @@ class LanguageModel(nn.Module):
         super().__init__()
         D, H = embedding_dim, hidden_dim
         self.embedding = WordEmbedding(vocabulary_size, D, frequencies)
-        if frequencies is not None:  # normalized: the LSTM sees the same, whatever the scale
+        if frequencies is not None:  # normalized: the scale does not change what the LSTM reads
             with torch.no_grad():
                 self.embedding.weight.mul_(EMBEDDING_DEVIATION)
         shape = (2, 2, True) if is_bidirectional else (1, 1, False)
@@ -153,7 +152,7 @@ def initialize_lstm(lstm: nn.Module) -> None:
 class ElmoFeatures(nn.Module):
     """gamma sum_l softmax(s)_l [forward_l; backward_l] at each word; layer 0 is [e; e], the embedding.
 
-    Only gamma and s learn; the language model stays as it was pre-trained.
+    Only gamma and s are trained; the language model is frozen.
     """
 
     def __init__(self, model: LanguageModel) -> None:
@@ -191,7 +190,7 @@ class ElmoFeatures(nn.Module):
 
 
 def reversal(lengths: Tensor, longest: int) -> Tensor:
-    """Where each position (B, T) lies when a document is read from its end; padding stays where it is.
+    """The place of each position (B, T) when a document is read from its end; padding stays in place.
 
     >>> reversal(torch.tensor([3, 1]), 3).tolist()
     [[2, 1, 0], [0, 1, 2]]

@@ -11,7 +11,7 @@ from torch.nn import functional
 from mein.experts.base import Blueprint, Expert
 from mein.experts.config import ExpertConfig
 from mein.experts.embedding import WordEmbedding, drop_out, next_generator
-from mein.experts.gpu_lstm import Captures, LstmShape, can_capture, let_go, read_in_range
+from mein.experts.gpu_lstm import Captures, LstmShape, can_capture, free_captures, read_in_range
 from mein.experts.language_model import ElmoFeatures, LanguageModel, initialize_lstm
 
 
@@ -37,7 +37,7 @@ class LSTMExpert(Expert):
         self.dropout, self.mlp_dropout = config.dropout, config.mlp_dropout
         self.drops_out_by_document = config.drops_out_by_document
         self.drops_out_inside = config.mlp_dropout > 0.0
-        self.is_read_behind_end = config.kind != "lm-lstm"
+        self.reads_end = config.kind != "lm-lstm"
         self.embedding = WordEmbedding(vocabulary_size, config.embedding_dim, frequencies)
         self.features = features
         D = config.embedding_dim + (0 if features is None else features.size)
@@ -60,7 +60,7 @@ class LSTMExpert(Expert):
     def _initialize(self) -> None:
         """Embeddings N(0, 1); the hidden layer starts with a bias of 1.
 
-        Adam's first steps all point one way, and from a bias of 0 they drive the few ReLUs below
+        Adam's first steps all have the same direction, and from a bias of 0 they drive the few ReLUs below
         zero for good (IMDB: 4 seeds of 6 at chance after an epoch).
         """
         initialize_lstm(self.lstm)
@@ -78,17 +78,17 @@ class LSTMExpert(Expert):
     def classify(self, embedded: Tensor, lengths: Tensor, dropout: Generator | None) -> Tensor:
         """Logits z (B, Y) from embeddings (B, T, D) and true lengths (B,), each at least 1.
 
-        An LSTM reads forward, so what is behind a document's last word cannot touch its state there. The
-        state behind the end of sequence is useless where a language model has learned to begin anew there.
+        An LSTM reads forward, so padding does not change the state at a document's last word. The state
+        after the end of sequence is useless if a language model has learned to restart there.
         """
-        at = lengths - 1 if self.is_read_behind_end else (lengths - 2).clamp_min(0)
+        at = lengths - 1 if self.reads_end else (lengths - 2).clamp_min(0)
         last = at[:, None, None].expand(-1, 1, self.lstm.hidden_size)
         fit = None if self.captures is None else self.captures.fit
         h_T, _ = read_in_range(self.lstm, embedded, pick=lambda h: h.gather(1, last)[:, 0], fit=fit)  # (B, H)
-        # subtle: in bfloat16 two nearly equal documents often have the very same logits, and VAT is blind
+        # subtle: in bfloat16 nearly equal documents often have identical logits, which gives VAT no gradient
         with torch.autocast(h_T.device.type, enabled=False):
             s = functional.relu(self.hidden(h_T.to(self.hidden.weight.dtype)))  # (B, M)
-            if dropout is not None and self.mlp_dropout > 0.0:  # subtle: two passes of a step drop out alike
+            if dropout is not None and self.mlp_dropout > 0.0:  # subtle: alike in the two passes of a step
                 s = drop_out(s, self.mlp_dropout, next_generator(dropout))
             z: Tensor = self.output(s)  # Eq. 1
         return z
@@ -102,11 +102,11 @@ class LSTMExpert(Expert):
             yield
         finally:
             self.captures = None
-            let_go()
+            free_captures()
 
     @torch.no_grad()
     def start_from(self, pretrained: LanguageModel) -> None:
-        """Copy a language model's embeddings and its LSTM, or, as features, all of it."""
+        """Copy a language model's embeddings and its LSTM; or all of it, as features."""
         self.embedding.weight.copy_(pretrained.embedding.weight)
         if self.features is None:
             self.lstm.load_state_dict(pretrained.reader(0).lstms[0].state_dict())

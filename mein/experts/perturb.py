@@ -1,4 +1,4 @@
-"""Worst-case perturbations of embeddings: ADV, VAT, and iVAT. All norms are over whole sequences."""
+"""Worst-case perturbations of embeddings: ADV, VAT, and iVAT. All norms are over complete sequences."""
 
 from collections.abc import Callable
 from typing import Annotated
@@ -12,7 +12,7 @@ from mein.runtime.settings import Settings
 
 LogitsOf = Callable[[Tensor], Tensor]  # logits (B, Y) of embeddings (B, T, D)
 FIFTIETH = 50.0  # 240 normalized words of 256 numbers have a norm of 248, and Miyato's perturbation 5
-NEIGHBOR_ROWS = 1_024  # words whose neighbors are sought at once
+NEIGHBOR_ROWS = 1_024  # words whose neighbors are computed at once
 
 
 class PerturbationConfig(Settings):

@@ -1,4 +1,4 @@
-"""Experts on top of what others trained: a fine-tuned transformer, frozen features, given probabilities."""
+"""Experts over pre-trained models: a fine-tuned transformer, frozen features, given probabilities."""
 
 import math
 from collections.abc import Iterator
@@ -13,11 +13,11 @@ from mein.experts.embedding import own_seed
 
 
 class TransformerExpert(Expert):
-    """z of a Hugging Face network for sequence classification; the words are its own tokens.
+    """z of a Hugging Face network for sequence classification; the words are its tokens.
 
     `network` takes `inputs_embeds`, `attention_mask` and `position_ids`; its config has `num_labels`.
     One that `reads_the_end` (a decoder) takes the logits of a document's last token and looks for it at
-    the very end, so its documents are moved there. Embeddings are dropped out inside the network, hence
+    the end of the row, so documents are moved there. Embeddings are dropped out inside the network, hence
     in `classify`. The network is loaded by `mein.hub.networks.build_transformer`.
     """
 
@@ -37,8 +37,8 @@ class TransformerExpert(Expert):
     def classify(self, embedded: Tensor, lengths: Tensor, dropout: Generator | None) -> Tensor:
         """Logits z (B, Y) from embeddings (B, T, D) and true lengths (B,), each at least 1.
 
-        A generator stands for one draw: its initial seed decides what is dropped out, however often it
-        was used before. Other streams of random numbers stay unchanged.
+        A generator gives one draw: its initial seed decides what is dropped out, however often it was used
+        before. Other streams of random numbers stay unchanged.
         """
         T = embedded.shape[1]
         lengths = lengths.to(embedded.device)
@@ -147,9 +147,9 @@ class GivenExpert(Expert):
 
 
 class MaskedModel(nn.Module):
-    """Logits of a Hugging Face masked language model over its vocabulary, at the places asked for.
+    """Logits of a Hugging Face masked language model over its vocabulary, at given places.
 
-    `network` is one whose head looks at one position at a time, on top of `network.base_model`.
+    `network` is one whose head reads one position at a time, on top of `network.base_model`.
     """
 
     def __init__(self, network: nn.Module) -> None:
@@ -158,7 +158,7 @@ class MaskedModel(nn.Module):
 
     @property
     def encoder(self) -> nn.Module:
-        """The part that an expert takes over."""
+        """The part that an expert copies."""
         encoder: nn.Module = self.network.base_model  # type: ignore[assignment]
         return encoder
 

@@ -1,4 +1,4 @@
-"""Which fragments spoke for which label: the imitators' own p_ij, split so that the parts add up."""
+"""Explanations: which fragments support which label, from the imitators' p_ij, in parts that add up."""
 
 from mein.explain.explanation import Explanation, Fragment, Piece, explain, top_fragments
 from mein.explain.page import as_page

@@ -21,27 +21,27 @@ from mein.text.ragged import Ragged
 def two_labels(
     labels: Labels, log_probs: np.ndarray, label: Label | None, against: Label | None
 ) -> tuple[int, int]:
-    """The ids of a label and of the one against it; of log_probs (Y,) the likeliest, where none is named."""
+    """The ids of a label and its alternative; by default the most probable ones of log_probs (Y,)."""
     ranked = np.argsort(-log_probs, kind="stable").tolist()
     second = None if against is None else _id_of(labels, against)
     first = next(i for i in ranked if i != second) if label is None else _id_of(labels, label)
     if second is None:
         second = next(i for i in ranked if i != first)
     if first == second:
-        raise InputError(f"The label {label!r} cannot be weighed against itself; name another one.")
+        raise InputError(f"The label {label!r} cannot be compared with itself: give another one.")
     return first, second
 
 
 def _id_of(labels: Labels, label: Label) -> int:
     known = [str(name) for name in labels.classes]
     if str(label) not in known:
-        raise InputError(f"The run knows no label {label!r}; choose among {listed(known)}.")
+        raise InputError(f"The run has no label {label!r}: choose among {listed(known)}.")
     return known.index(str(label))
 
 
 @dataclass(frozen=True)
 class Fragment:
-    """What one imitator saw at one position, and how much it moved the log-odds."""
+    """The input of one imitator at one position, and how much it moved the log-odds."""
 
     text: str
     window: int
@@ -52,19 +52,19 @@ class Fragment:
     contribution: float
     """Its share of its imitator's part; positive for the label, negative for the alternative."""
     probabilities: tuple[float, ...]
-    """p_ij: what the imitator says of this fragment alone, in the order of `Explanation.labels`. Where
-    the gate is negative, a fragment that the imitator calls one label speaks for the other."""
+    """p_ij: the imitator's prediction for this fragment, in the order of `Explanation.labels`. Where the
+    gate is negative, a fragment that the imitator assigns to one label supports the other."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """One piece of the text, and how much it moved the log-odds through all that saw it."""
+    """One piece of the text, and how much it moved the log-odds through all windows that contain it."""
 
     text: str
-    """As it was read; a space stands in front of the first piece of a word."""
+    """As it was encoded, with a space before the first piece of a word."""
     contribution: float
     windows: dict[int, float]
-    """What of it came through each window."""
+    """The part of the contribution that came through each window."""
     start: int
     """Its first character in the text."""
     stop: int
@@ -73,18 +73,18 @@ class Piece:
 
 @dataclass(frozen=True)
 class Explanation:
-    """log p(label) - log p(alternative) = expert + lexicon + sum(imitators), in these senses:
+    """log p(label) - log p(alternative) = expert + lexicon + sum(imitators), where:
 
     - the expert's part is its own z, and an imitator's its own alpha times its gate, both between the two
       labels and over the temperature; a lexicon's is its log p times its gate, 0 where there is none;
     - an imitator's part is the sum of its fragments' contributions; alpha is the logarithm of a mean over
       fragments, so a sum over them needs a rule: the logarithmic mean, see `fragment_shares`;
-    - a piece's contribution is by how much the imitators' part falls when that piece is blanked: what it
-      does through all fragments that hold it, of all windows, whatever the signs of their gates. What no
-      single piece is needed for is shared by all of them alike, so the pieces of a text add up to what
-      all imitators moved, and in `Piece.windows` to what each did.
+    - a piece's contribution is the decrease of the imitators' part when that piece is blanked: its effect
+      through all fragments that contain it, of all windows, whatever the signs of their gates. The rest,
+      which depends on no single piece, is spread evenly, so that the pieces of a text add up to the
+      imitators' part, and in `Piece.windows` to the part of each imitator.
 
-    A text that says nothing has no such parts: its log-odds are those of the classes in training.
+    A text without a known word has no such parts: its log-odds are those of the classes in training.
     """
 
     text: str
@@ -97,17 +97,17 @@ class Explanation:
     imitators: dict[int, float]
     """The part of each window's imitator."""
     fragments: tuple[Fragment, ...]
-    """The strongest first, but windows with a negative gate last; those below 0 spoke for the alternative."""
+    """The strongest first, but windows with a negative gate last; those below 0 support the alternative."""
     pieces: tuple[Piece, ...]
-    """In the order of the text; none where imitators have no say."""
+    """In the order of the text; none where no imitator has a gate."""
     labels: tuple[Label, ...]
     probabilities: tuple[float, ...]
     """p(y | X) of each label."""
     is_silent: bool
-    """Whether the text says nothing."""
+    """Whether the text has no word that the run knows."""
 
     def contribution_label(self, fragment: Fragment) -> Label:
-        """The label that a fragment spoke for."""
+        """The label that a fragment supports."""
         return self.label if fragment.contribution > 0 else self.alternative
 
     def to_dict(self) -> dict[str, Any]:
@@ -116,9 +116,9 @@ class Explanation:
 
 
 def explain(model: Model, text: str, label: Label | None = None, against: Label | None = None) -> Explanation:
-    """Split the log-odds between two labels into who said what.
+    """Split the log-odds between two labels into the parts of the components.
 
-    Without `label` that is the likeliest, without `against` the likeliest of the others.
+    The default of `label` is the most probable label, that of `against` the most probable of the others.
     """
     documents = model.encode([text])
     z, alpha = model.expert_logits(documents).astype(np.float64), model.alpha(documents)
@@ -127,13 +127,13 @@ def explain(model: Model, text: str, label: Label | None = None, against: Label 
     log_probs = model.calibrated(documents, mixed, model.temperature)[0]
     pair = first, second = two_labels(model.labels, log_probs, label, against)
     is_silent = bool(documents.is_empty[0])
-    has_say = len(model.gates) > 0 and not is_silent
+    has_imitators = len(model.gates) > 0 and not is_silent
     weights = model.gates / model.temperature
-    parts = weights * _lead(alpha[: len(weights), 0], first, second) * has_say
-    said, blanked = None, np.zeros((0, 0))
-    if has_say:
+    parts = weights * _lead(alpha[: len(weights), 0], first, second) * has_imitators
+    evidence, blanked = None, np.zeros((0, 0))
+    if has_imitators:
         (probs,) = window_probs(model, documents.pieces)
-        said = _said(model, text, probs, weights, parts, pair)
+        evidence = _evidence(model, text, probs, weights, parts, pair)
         blanked = blanking_shares(model, documents.pieces, weights, parts, pair)
     return Explanation(
         text=text,
@@ -144,8 +144,8 @@ def explain(model: Model, text: str, label: Label | None = None, against: Label 
         expert=0.0 if is_silent else float(_lead(z[0], first, second)) / model.temperature,
         lexicon=0.0 if is_silent else float(_lead(lexicon[0], first, second)) / model.temperature,
         imitators=_by_window(model, parts),
-        fragments=() if said is None else tuple(said.fragments(said.shares.size)),
-        pieces=() if said is None else tuple(_pieces(model, said, blanked)),
+        fragments=() if evidence is None else tuple(evidence.fragments(evidence.shares.size)),
+        pieces=() if evidence is None else tuple(_pieces(model, evidence, blanked)),
         labels=model.labels.classes,
         probabilities=tuple(np.exp(log_probs).tolist()),
         is_silent=is_silent,
@@ -161,7 +161,7 @@ def top_fragments(
     weights: np.ndarray,
     count: int,
 ) -> list[list[Fragment]]:
-    """The strongest fragments of each document, between its likeliest label and the next, as `explain` has.
+    """The strongest fragments of each document, between its two most probable labels, as in `explain`.
 
     alpha (I, n, Y), log_probs (n, Y); weights (I,): gate over temperature.
     """
@@ -169,7 +169,7 @@ def top_fragments(
     for n, probs in enumerate(window_probs(model, pieces)):
         pair = two_labels(model.labels, log_probs[n], None, None)
         parts = weights * _lead(alpha[:, n], *pair)
-        found.append(_said(model, texts[n], probs, weights, parts, pair).fragments(count))
+        found.append(_evidence(model, texts[n], probs, weights, parts, pair).fragments(count))
     return found
 
 
@@ -180,8 +180,8 @@ def window_probs(model: Model, pieces: Ragged) -> Iterator[np.ndarray]:
 
 
 @dataclass(frozen=True)
-class _Said:
-    """What the imitators said of one document."""
+class _Evidence:
+    """The imitators' evidence on one document."""
 
     windows: tuple[int, ...]
     pieces: list[Spelled]
@@ -193,46 +193,46 @@ class _Said:
     """Gate over temperature of each imitator (I,)."""
 
     def fragments(self, count: int) -> list[Fragment]:
-        """The strongest so many."""
+        """The strongest ones."""
         return [self._fragment(i, j) for i, j in strongest(self.shares, self.weights, count)]
 
     def _fragment(self, i: int, j: int) -> Fragment:
         c, J = self.windows[i], self.shares.shape[1]
         start, stop = max(0, j - c), min(J, j + c + 1)
         text = "".join(letters for letters, _, _ in self.pieces[start:stop]).strip()
-        said = tuple(self.probs[i, j].tolist())
-        return Fragment(text, c, start, stop, float(self.shares[i, j]), said)
+        probabilities = tuple(self.probs[i, j].tolist())
+        return Fragment(text, c, start, stop, float(self.shares[i, j]), probabilities)
 
 
-def _said(
+def _evidence(
     model: Model,
     text: str,
     probs: np.ndarray,
     weights: np.ndarray,
     parts: np.ndarray,
     pair: tuple[int, int],
-) -> _Said:
+) -> _Evidence:
     """Split the parts (I,) of imitators between two labels, given their p_ij (I, J, Y) on the pieces."""
     a, b = (probs[:, :, label] for label in pair)
     J = probs.shape[1]
     shares = fragment_shares(a, b, weights, parts) if J else np.zeros(probs.shape[:2])
-    pieces = list(islice(spelled_pieces(model.indexer, text), J))  # of a huge text, those that are read
-    return _Said(model.windows, pieces, probs, shares, weights)
+    pieces = list(islice(spelled_pieces(model.indexer, text), J))  # of a huge text, those that were encoded
+    return _Evidence(model.windows, pieces, probs, shares, weights)
 
 
 def blanking_shares(
     model: Model, pieces: Ragged, weights: np.ndarray, parts: np.ndarray, pair: tuple[int, int]
 ) -> np.ndarray:
-    """What each piece does through each imitator (I, J), adding up to the parts (I,)."""
+    """The effect of each piece through each imitator (I, J), adding up to the parts (I,)."""
     falls = piece_falls(model, pieces, *pair)
     rest = (parts - falls.sum(axis=1)) / max(1, falls.shape[1])
     shares: np.ndarray = falls + rest[:, None]
     return shares
 
 
-def _pieces(model: Model, said: _Said, shares: np.ndarray) -> Iterator[Piece]:
+def _pieces(model: Model, evidence: _Evidence, shares: np.ndarray) -> Iterator[Piece]:
     """The pieces of a text with their shares (I, J)."""
-    for j, (letters, start, stop) in enumerate(said.pieces):
+    for j, (letters, start, stop) in enumerate(evidence.pieces):
         yield Piece(letters, float(shares[:, j].sum()), _by_window(model, shares[:, j]), start, stop)
 
 
@@ -257,10 +257,9 @@ def fragment_shares(a: np.ndarray, b: np.ndarray, weights: np.ndarray, parts: np
 
     With A = mean_j a_j and B = mean_j b_j, an imitator moves the log-odds by its weight times
     log A - log B = sum_j (a_j - b_j) / (J L(A, B)), where L is the logarithmic mean
-    (A - B) / (log A - log B). So a fragment's share is proportional to how far it leans, a_j - b_j: what
-    alpha would lose without it, to the first order, at the scale that makes the sum exact. What centering
-    takes out of alpha is spread over all fragments alike: one counts for how much more it says than an
-    average text does.
+    (A - B) / (log A - log B). So a fragment's share is proportional to a_j - b_j: what alpha would lose
+    without it, to the first order, at the scale that makes the sum exact. What centering subtracts from
+    alpha is spread evenly over all fragments: each counts relative to an average text.
     """
     J = a.shape[1]
     mean = _log_mean(a.mean(axis=1), b.mean(axis=1))
@@ -272,8 +271,8 @@ def fragment_shares(a: np.ndarray, b: np.ndarray, weights: np.ndarray, parts: np
 def strongest(shares: np.ndarray, weights: np.ndarray, count: int) -> Sequence[tuple[int, int]]:
     """The imitator and position of the fragments with the largest shares (I, J) of either sign, in order.
 
-    Those of imitators with a negative weight come last: such an imitator corrects the others, and what
-    it takes away at a fragment does not say that the fragment speaks for the other label.
+    Those of imitators with a negative weight come last: such an imitator corrects the others, and a
+    negative share of its fragment does not mean that the fragment supports the other label.
     """
     corrects = np.broadcast_to(weights[:, None] < 0, shares.shape)
     order = np.lexsort((-np.abs(shares).ravel(), corrects.ravel()))[:count]
@@ -289,7 +288,7 @@ def _log_mean(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def piece_scores(model: Model, pieces: Ragged, a: int, b: int) -> np.ndarray:
-    """By how much the imitators' log-odds of label a over b fall when each piece is blanked (J,)."""
+    """The decrease of the imitators' log-odds of label a over b when each piece is blanked (J,)."""
     scores: np.ndarray = piece_falls(model, pieces, a, b).sum(0)
     return scores
 
@@ -298,7 +297,7 @@ def piece_falls(model: Model, pieces: Ragged, a: int, b: int) -> np.ndarray:
     """The same for each imitator (I, J), times its weight.
 
     Pieces (1, J) of one document. Blanking piece t changes p_ij only for |j - t| <= c_i, so it is enough
-    to read, for every t, the 4 gap + 1 pieces around it. Not of every label: p is (I, J, 2).
+    to evaluate, for every t, the 4 gap + 1 pieces around it. Of the labels only two: p is (I, J, 2).
     """
     J, gap = int(pieces.lengths[0]), max(model.windows, default=0)
     if J == 0:

@@ -1,7 +1,7 @@
-"""What a run keeps of its judged documents: telling fragments, and documents that changed hands.
+"""Highlights of the evaluated documents: informative fragments, and labels that the mixture changed.
 
-It goes to highlights.json, so that the report can be made from the run folder alone. It holds pieces of the
-user's texts, a few hundred at most, and is never shared.
+They are stored in highlights.json, so that the report needs nothing but the run folder. The file has excerpts
+of the user's texts, a few hundred at most, and is never shared.
 """
 
 from collections.abc import Sequence
@@ -16,12 +16,12 @@ from mein.runtime.run_folder import RunFolder
 from mein.text.indexer import spelled_pieces
 from mein.text.ragged import Ragged
 
-SAMPLE_DOCUMENTS, SAMPLE_PIECES = 2_000, 200_000  # that fragments are looked for in
-MOST_LABELS, FRAGMENTS = 20, 8  # fragments of so many labels, so many for each window
-LOOKED_AT = 1_000  # fragments among which those are chosen
+SAMPLE_DOCUMENTS, SAMPLE_PIECES = 2_000, 200_000  # searched for fragments
+MOST_LABELS, FRAGMENTS = 20, 8  # labels with fragments, fragments per window and label
+LOOKED_AT = 1_000  # candidates for these
 LEAST_SHARE = 0.005  # of the sampled documents that a fragment should occur in
 CHANGED = 12  # documents of each kind
-LONGEST_READ = 20_000  # characters of a document that is marked
+LONGEST_MARKED = 20_000  # characters of a document that is marked
 
 
 def write_highlights(
@@ -31,7 +31,7 @@ def write_highlights(
     ids: np.ndarray,
     systems: dict[str, np.ndarray],
 ) -> None:
-    """Leave highlights.json beside the predictions of `systems` on these texts; nothing without imitators."""
+    """Write highlights.json for the predictions of `systems` on these texts; nothing without imitators."""
     if EXPERT not in systems or MIXTURE not in systems:
         return
     rows, pieces = _sample(model, texts)
@@ -57,13 +57,13 @@ def _sample(model: Model, texts: Sequence[str]) -> tuple[np.ndarray, Ragged]:
 
 
 def influence(model: Model, pieces: Ragged, log_probs: np.ndarray) -> dict[str, Any]:
-    """Mean |log-odds| between the two likeliest labels that each voice gave; log_probs (n, Y).
+    """Mean |log-odds| of each component between the two most probable labels; log_probs (n, Y).
 
-    Log-odds are a sum, so what the imitators did not give is the expert's, and the lexicon's if there is one.
+    Log-odds are a sum: the rest beside the imitators is the expert's part, with the lexicon's if any.
     """
-    spoken = pieces.lengths > 0
-    alpha = model.networks.alpha(pieces)[:, spoken].astype(np.float64)
-    log_probs = log_probs[spoken]
+    filled = pieces.lengths > 0
+    alpha = model.networks.alpha(pieces)[:, filled].astype(np.float64)
+    log_probs = log_probs[filled]
     first, second = np.argsort(-log_probs, axis=1, kind="stable")[:, :2].T
     n = np.arange(len(log_probs))
     parts = model.weights[:, None] * (alpha[:, n, first] - alpha[:, n, second])  # (I, n)
@@ -79,7 +79,7 @@ def influence(model: Model, pieces: Ragged, log_probs: np.ndarray) -> dict[str, 
 def informative_fragments(model: Model, pieces: Ragged, labels: np.ndarray) -> list[dict[str, Any]]:
     """For each window and label the fragments with the highest p_ij, and how often they occur.
 
-    p_ij is a function of what the window shows, so equal fragments have equal p_ij.
+    p_ij is a function of the fragment, so equal fragments have equal p_ij.
     """
     read = [
         (stream, document, p[:, :, labels].astype(np.float32))
@@ -106,7 +106,7 @@ def _of_window(
     p: np.ndarray,
     documents: int,
 ) -> list[dict[str, Any]]:
-    """The telling fragments of one window: seen (S, 2c+1), document (S,), p (S, Y)."""
+    """The informative fragments of one window: seen (S, 2c+1), document (S,), p (S, Y)."""
     distinct, at, which, times = np.unique(
         seen, axis=0, return_index=True, return_inverse=True, return_counts=True
     )
@@ -130,7 +130,7 @@ def _of_window(
 
 
 def _unlike(ranked: list[int], distinct: np.ndarray) -> list[int]:
-    """The first fragments that share no more than half of their pieces with one before them."""
+    """The first fragments that share at most half of their pieces with an earlier one."""
     chosen: list[int] = []
     sets: list[set[int]] = []
     for k in ranked:
@@ -144,7 +144,7 @@ def _unlike(ranked: list[int], distinct: np.ndarray) -> list[int]:
 
 
 def _common(in_documents: np.ndarray, documents: int) -> np.ndarray:
-    """Fragments that occur often enough to mean something; rarer ones where there are too few of those."""
+    """Fragments that occur often enough, and rarer ones where there are too few of these."""
     least = max(2, round(LEAST_SHARE * documents))
     while least > 1 and np.sum(in_documents >= least) < 10 * FRAGMENTS:
         least //= 2
@@ -167,28 +167,28 @@ def changed(
     for kind, is_kind in kinds.items():
         rows = np.flatnonzero(is_kind & (mixture != expert))
         for row in rows[np.argsort(-lead[rows], kind="stable")][:CHANGED].tolist():
-            said = {"label": int(ids[row]), "expert": int(expert[row]), "mixture": int(mixture[row])}
+            labels = {"label": int(ids[row]), "expert": int(expert[row]), "mixture": int(mixture[row])}
             log_odds = round(float(lead[row]), 4)
             found.append(
                 {
                     "row": row,
                     "kind": kind,
-                    **said,
+                    **labels,
                     "log_odds": log_odds,
-                    **_read(model, texts[row], said),
+                    **_imitators_part(model, texts[row], labels),
                 }
             )
     return found
 
 
-def _read(model: Model, text: str, said: dict[str, int]) -> dict[str, Any]:
-    """What the imitators made of a text, for the mixture's label and against the expert's."""
-    a, b = said["mixture"], said["expert"]
-    pieces = model.indexer.pieces_of([text[:LONGEST_READ]])
+def _imitators_part(model: Model, text: str, labels: dict[str, int]) -> dict[str, Any]:
+    """The imitators' log-odds of the mixture's label over the expert's on a text, and those of its pieces."""
+    a, b = labels["mixture"], labels["expert"]
+    pieces = model.indexer.pieces_of([text[:LONGEST_MARKED]])
     alpha = model.networks.alpha(model.indexer.pieces_of([text]))[:, 0]
     lead = model.weights @ (alpha[:, a].astype(np.float64) - alpha[:, b])
     scores = piece_scores(model, pieces, a, b).tolist()
-    places = spelled_pieces(model.indexer, text[:LONGEST_READ])
+    places = spelled_pieces(model.indexer, text[:LONGEST_MARKED])
     marks = [[start, stop, round(s, 4)] for (_, start, stop), s in zip(places, scores, strict=True)]
     shown, marks = excerpt(text, [mark for mark in marks if mark[0] < mark[1]])
     return {"imitators": round(float(lead), 4), "text": shown, "marks": marks}
@@ -199,7 +199,7 @@ Mark = list[float]  # start, stop, score: [int, int, float] in JSON
 
 
 def excerpt(text: str, marks: list[Mark], longest: int = LONGEST) -> tuple[str, list[Mark]]:
-    """The stretch of a long text where most was said, cut at words, with the marks inside it.
+    """The excerpt of a long text with the largest total score, cut at words, with the marks inside it.
 
     >>> excerpt("one two three four five six", [[8, 13, 2.0]], longest=20)
     ('… two three four …', [[6, 11, 2.0]])
@@ -211,9 +211,9 @@ def excerpt(text: str, marks: list[Mark], longest: int = LONGEST) -> tuple[str, 
         weight[int(start) + 1] += abs(score)
     total = np.cumsum(weight)
     size = longest - 4
-    said = total[size:] - total[: len(total) - size]  # in each stretch of this size
-    fullest = np.flatnonzero(said >= said.max() - 1e-9)
-    first = int(fullest[len(fullest) // 2])  # with what was said in its middle
+    inside_each = total[size:] - total[: len(total) - size]  # excerpts of this size
+    fullest = np.flatnonzero(inside_each >= inside_each.max() - 1e-9)
+    first = int(fullest[len(fullest) // 2])  # the scores are in its middle
     stop = first + size
     first, stop = _at_words(text, first, stop)
     before, after = ("… " if first > 0 else ""), (" …" if stop < len(text) else "")
@@ -225,7 +225,7 @@ def excerpt(text: str, marks: list[Mark], longest: int = LONGEST) -> tuple[str, 
 
 
 def _at_words(text: str, first: int, stop: int) -> tuple[int, int]:
-    """The stretch less the words that it cuts; as it is where no whole word is left."""
+    """The excerpt without the words that it cuts; unchanged where no complete word is left."""
     start = first if first == 0 else text.find(" ", first - 1) + 1
     end = stop if stop == len(text) else text.rfind(" ", 0, stop + 1)
     return (start, end) if 0 <= start < end else (first, stop)

@@ -1,11 +1,4 @@
-"""As text and as a page.
-
-An explanation laid out for showing, on a terminal or a page: the text in pieces, the sum in words.
-
-An explanation as one self-contained HTML page: the text as a heat map, together and window by window.
-
-The part of a long text that is worth showing, with what its pieces said marked on it.
-"""
+"""An explanation as text for the terminal, and as a self-contained HTML page with heat maps of the text."""
 
 from collections.abc import Callable, Iterator
 from html import escape
@@ -19,17 +12,19 @@ Value = Callable[[Piece], float]
 
 def sum_of_parts(explanation: Explanation) -> str:
     """Such as: log-odds +1.20 = +0.70 (expert) +0.50 (imitator c=1)."""
-    whole = f"log-odds {explanation.log_odds:+.2f}"
+    total = f"log-odds {explanation.log_odds:+.2f}"
     if explanation.is_silent:
-        return f"{whole}: the share of each class in training, for the text holds no word that the run knows"
+        return (
+            f"{total}: the share of each class in training, because the text has no word that the run knows"
+        )
     parts = {"expert": explanation.expert}
     parts |= {"lexicon": explanation.lexicon} if explanation.lexicon else {}
     parts |= {f"imitator c={c}": part for c, part in explanation.imitators.items()}
-    return f"{whole} = " + " ".join(f"{value:+.2f} ({name})" for name, value in parts.items())
+    return f"{total} = " + " ".join(f"{value:+.2f} ({name})" for name, value in parts.items())
 
 
 def laid_out(explanation: Explanation) -> Iterator[tuple[str, Piece | None]]:
-    """The text from its first character to its last, in strings that are a piece or lie between pieces."""
+    """The complete text, in strings that are a piece or lie between pieces."""
     at = 0
     for piece in explanation.pieces:
         yield explanation.text[at : piece.start], None
@@ -39,12 +34,12 @@ def laid_out(explanation: Explanation) -> Iterator[tuple[str, Piece | None]]:
 
 
 def scale(explanation: Explanation, value: Value) -> float:
-    """The strongest value of a piece, by which the others are colored; never 0."""
+    """The largest absolute value of a piece, the unit of the colors; never 0."""
     return max((abs(value(piece)) for piece in explanation.pieces), default=0.0) or 1.0
 
 
 def as_page(explanation: Explanation, top: int = 30) -> str:
-    """The page; of the fragments it lists the strongest so many."""
+    """The page, with the `top` strongest fragments."""
     template = Template(files("mein.explain").joinpath("page.html").read_text(encoding="utf-8"))
     label, alternative = escape(str(explanation.label)), escape(str(explanation.alternative))
     return template.substitute(

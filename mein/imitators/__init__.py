@@ -1,1 +1,1 @@
-"""Networks with parameters Phi: they learn what the expert says, a window at a time."""
+"""Networks with parameters Phi: they learn to predict the expert's output from one window at a time."""

@@ -1,4 +1,4 @@
-"""Imitators at the price of their distinct pieces: project each once, then add up rows. Exact.
+"""Fast exact imitators: project each distinct piece once, then sum rows.
 
 A convolution commutes with the look-up of embeddings:
 
@@ -21,7 +21,7 @@ from mein.imitators.windows import (
     Stream,
     each_window,
     read_stream,
-    room_for_rows,
+    rows_buffer,
     window_gradients,
     window_log_probs,
 )
@@ -33,7 +33,7 @@ SEGMENT_BYTES = 2**29  # of gradient rows kept at a time: 262,144 positions of 5
 def projected_log_probs(imitators: Imitators, pieces: Tensor) -> Tensor:
     """log p_ij (I, S, Y) of a packed stream of pieces (S,), as `imitators(pieces)` gives it.
 
-    Differentiable; where only the gradient of the loss is wanted, `projected_loss` is faster and smaller.
+    Differentiable; for the gradient of the loss, `projected_loss` is faster and needs less memory.
     """
     stream = read_stream(pieces, len(next(each_window(imitators)).E), imitators.gap)
     found = []
@@ -55,9 +55,9 @@ def projected_loss(
 ) -> Tensor:
     """`imitation_loss` of a packed stream; its `backward` fills the gradient of every parameter.
 
-    pieces and document (S,), expert_probs (B, Y). `precision` is that of rows and matrix products on a
-    GPU; a CPU keeps the parameters' own. The same input gives the same bits. With `stream`, which is
-    `stream_of` these pieces, two classes and a GPU nothing here waits for the device.
+    pieces and document (S,), expert_probs (B, Y). `precision` applies to rows and matrix products on a
+    GPU; a CPU uses the type of the parameters. The same input gives the same bits. With two classes, a
+    GPU, and `stream` from `stream_of` for these pieces, nothing here waits for the device.
     """
     if not torch.is_grad_enabled():
         return imitation_loss(expert_probs, projected_log_probs(imitators, pieces), document)
@@ -74,7 +74,7 @@ def stream_of(
     precision: Precision = "bf16",
     segment_bytes: int = SEGMENT_BYTES,
 ) -> Stream:
-    """What `projected_loss` must know of packed pieces (S,). It waits for the device: best done ahead."""
+    """The stream of packed pieces (S,) that `projected_loss` needs. It waits for the device."""
     E, bias = next(each_window(imitators)).E, next(each_window(imitators)).bias
     row_bytes = len(bias) * _row_type(E, precision).itemsize
     longest = None if _is_fused(pieces, classes) else segment_bytes // row_bytes
@@ -82,7 +82,7 @@ def stream_of(
 
 
 class Tabulated:
-    """Frozen imitators with P_k tabulated for all V pieces: no matrix product with embeddings remains.
+    """Frozen imitators with P_k tabulated for all V pieces, without matrix products with embeddings.
 
     The tables take V K N numbers for each imitator, 1 GB at the paper's sizes (20,000 x 24 x 512 x 4 bytes).
     """
@@ -108,7 +108,7 @@ class Tabulated:
 
 
 class _ImitationLoss(torch.autograd.Function):
-    """The loss, with its gradients computed beside it: neither P nor o_j is kept until `backward`."""
+    """The loss, whose forward also computes the gradients, so that neither P nor o_j is kept."""
 
     @staticmethod
     def forward(
@@ -167,14 +167,14 @@ def _gradients(
     """The loss, and the gradient of each parameter: one window after another, P of one at a time."""
     gap = torch.zeros_like(expert_probs[:1])
     targets = torch.cat([expert_probs, gap]).to(next(imitators.parameters())) / len(expert_probs)
-    room = room_for_rows(stream, len(next(each_window(imitators)).bias), dtype)
+    buffer = rows_buffer(stream, len(next(each_window(imitators)).bias), dtype)
     loss = targets.new_zeros(())
     gradients: dict[Tensor, Tensor] = {}
     dE_u: dict[Tensor, Tensor] = {}
     for c, E, kernel, bias, output in each_window(imitators):
         E_u, W = E[stream.ids].to(dtype), _slices(kernel).to(dtype)  # (U, D), (D, K N)
         P = _project(E_u, W, bias)
-        found = window_gradients(P, output, c, imitators.leaky_slope, stream, document, targets, room)
+        found = window_gradients(P, output, c, imitators.leaky_slope, stream, document, targets, buffer)
         loss += found.loss
         gradients |= {output.weight: found.weight, output.bias: found.bias}
         N, D, K = kernel.shape

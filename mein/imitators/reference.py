@@ -1,4 +1,4 @@
-"""The imitators' equations, plainly: the truth that faster paths are tested against."""
+"""The reference implementation of the imitators' equations, against which faster paths are tested."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -47,22 +47,22 @@ class Imitators(nn.Module):
         self.outputs = nn.ModuleList(nn.Linear(N, classes) for _ in self.windows)
         self.offset: Tensor
         self.register_buffer("offset", torch.zeros(len(self.windows), classes))
-        """The mean alpha over unlabeled text, where the mixture is to see alpha relative to it."""
+        """The mean alpha over unlabeled text, which is subtracted where the mixture centers evidence."""
         self._initialize()
 
     @torch.no_grad()
     def _initialize(self) -> None:
-        """Embeddings N(0, 0.1): from PyTorch's N(0, 1) Adam's small steps hardly move (log/)."""
+        """Embeddings N(0, 0.1): Adam's small steps hardly change PyTorch's N(0, 1) (log/)."""
         for table in self.embeddings.parameters():
             table.mul_(EMBEDDING_SPREAD)
 
     @property
     def gap(self) -> int:
-        """How many zeros must lie between documents of a stream, so that no window sees two."""
+        """The number of zeros between documents of a stream, so that no window sees two."""
         return max(self.windows, default=0)
 
     def only(self, places: Sequence[int]) -> "Imitators":
-        """Some of the imitators, as a network of its own that has the very same parameters."""
+        """A network of some of the imitators, which shares their parameters."""
         some = Imitators.__new__(Imitators)
         nn.Module.__init__(some)
         some.windows, some.leaky_slope = tuple(self.windows[i] for i in places), self.leaky_slope
@@ -104,11 +104,11 @@ def average_windows(window_log_probs: Tensor, document: Tensor, lengths: Tensor)
 
 
 def _sum_by_document(values: Tensor, document: Tensor, B: int) -> Tensor:
-    """The sums (I, B + 1, Y) of values (I, S, Y) over each document's positions, the same bits each time."""
+    """The sums (I, B + 1, Y) of values (I, S, Y) over each document's positions; deterministic."""
     I, _, Y = values.shape
     if not values.is_cuda:
         return values.new_zeros(I, B + 1, Y).index_add(1, document, values)
-    # subtle: on a GPU index_add adds in any order; this one sorts first
+    # subtle: on a GPU index_add adds in any order; index_put sorts first
     zeros = values.new_zeros(B + 1, I, Y)
     return zeros.index_put((document,), values.transpose(0, 1), accumulate=True).transpose(0, 1)
 
@@ -119,6 +119,6 @@ def imitation_loss(expert_probs: Tensor, window_log_probs: Tensor, document: Ten
     Equations 11 and 12. expert_probs (B, Y); window_log_probs (I, S, Y); document (S,).
     """
     B = len(expert_probs)
-    targets = torch.cat([expert_probs, torch.zeros_like(expert_probs[:1])])  # a gap asks nothing
+    targets = torch.cat([expert_probs, torch.zeros_like(expert_probs[:1])])  # a gap has no target
     p = targets[document]  # (S, Y)
     return -(p * window_log_probs).sum() / B  # Eqs. 11, 12

@@ -1,8 +1,6 @@
-"""Distinct pieces of a packed stream, one window over them.
+"""One window over the distinct pieces of a packed stream, in torch operators, for any device.
 
-The distinct pieces of a packed stream, its positions sorted by piece: once a batch, for all windows.
-
-One window over projected rows, with torch's own operators: on any device, for any number of classes.
+The positions of a stream are sorted by piece once per batch, for all windows.
 
 N: channels, K = 2c+1: kernel width, S: positions of a packed stream, U: its distinct pieces, Y: classes.
 P (U K, N): row u K + k is P_k of distinct piece u; the convolution's bias is in the middle one.
@@ -18,8 +16,8 @@ from torch.nn import functional
 
 from mein.imitators.reference import Imitators
 
-CHUNK = 128  # positions of one piece that are summed in one go
-HANDS = 64  # on a CPU, distinct pieces are dealt out to so many hands
+CHUNK = 128  # positions of one piece that are summed at once
+GROUPS = 64  # on a CPU, distinct pieces are interleaved in this many groups
 
 
 @dataclass(frozen=True)
@@ -73,8 +71,8 @@ def read_stream(
 ) -> Stream:
     """Find the distinct pieces of `pieces` (S,) and sort its positions.
 
-    A segment has at most `longest` positions (none: all), a chunk at most `chunk`. How many pieces and
-    chunks there are, only the device knows: this waits for it.
+    A segment has at most `longest` positions (none: all), a chunk at most `chunk`. The numbers of pieces
+    and chunks are on the device: this waits for it.
 
     >>> stream = read_stream(torch.tensor([0, 7, 5, 7]), 9, gap=1)
     >>> stream.ids.tolist(), stream.rows.tolist(), stream.segments[0].order.tolist()
@@ -86,9 +84,9 @@ def read_stream(
     is_present[0] = True
     ids = is_present.nonzero()[:, 0]
     if not pieces.is_cuda:
-        # Frequent pieces often have neighboring ids: dealt out, each thread gets its share of them.
-        hand = torch.arange(len(ids) - 1) % HANDS
-        ids[1:] = ids[1:][hand.argsort(stable=True)]
+        # Frequent pieces often have neighboring ids: interleaved, each thread gets its share of them.
+        group = torch.arange(len(ids) - 1) % GROUPS
+        ids[1:] = ids[1:][group.argsort(stable=True)]
     rank = torch.zeros(vocabulary_size, dtype=torch.int32, device=device)
     rank[ids] = torch.arange(len(ids), dtype=torch.int32, device=device)
     rows = functional.pad(rank[pieces], (gap, gap))
@@ -108,15 +106,15 @@ def _sort(begin: int, size: int, rows: Tensor, U: int, chunk: int) -> Segment:
 
 
 def _cut(starts: Tensor, size: int) -> Chunks:
-    """Chunks, so that a frequent piece is many like jobs; and sums of sums lose less than one long one."""
+    """Chunks, which split a frequent piece into equal jobs, and lose less precision than one long sum."""
     counts = (starts.diff() + size - 1) // size
     start = functional.pad(counts.cumsum(0, dtype=torch.int32), (1, 0))
     rows = torch.arange(len(counts), dtype=torch.int32, device=starts.device)
     return Chunks(size, rows.repeat_interleave(counts), start, (counts != 1).nonzero()[:, 0])
 
 
-TILE_BYTES = 2**23  # of rows o_j at a time on a CPU, 4,096 positions of 512 channels: its cache holds them
-TILE_POSITIONS = 2**12  # on a CPU at most: more narrow rows would fit, but long sums lose digits
+TILE_BYTES = 2**23  # of rows o_j at a time on a CPU: 4,096 positions of 512 channels fit its cache
+TILE_POSITIONS = 2**12  # at most, on a CPU: more narrow rows would fit, but long sums lose precision
 GPU_TILE_BYTES = 2**28
 
 
@@ -125,7 +123,7 @@ class Window(NamedTuple):
 
     c: int
     E: Tensor
-    """(V, D), perhaps shared."""
+    """(V, D), possibly shared."""
     kernel: Tensor
     """(N, D, K)."""
     bias: Tensor
@@ -161,8 +159,8 @@ def window_log_probs(P: Tensor, output: nn.Linear, c: int, slope: float, rows: T
     return torch.cat(found)
 
 
-def room_for_rows(stream: Stream, N: int, dtype: torch.dtype) -> Tensor:
-    """Room for the gradient rows do_j of a segment; on a CPU fresh memory costs more than its use."""
+def rows_buffer(stream: Stream, N: int, dtype: torch.dtype) -> Tensor:
+    """A buffer for the gradient rows do_j of a segment; on a CPU allocation costs more than its use."""
     longest = max((segment.size for segment in stream.segments), default=0)
     return torch.empty(longest + 4 * stream.gap, N, dtype=dtype, device=stream.rows.device)
 
@@ -175,11 +173,11 @@ def window_gradients(
     stream: Stream,
     document: Tensor,
     targets: Tensor,
-    room: Tensor,
+    buffer: Tensor,
 ) -> WindowGradients:
     """The imitation loss of one window, and its gradients, a segment of the stream at a time.
 
-    document (S,); targets (B + 1, Y): the expert's p / B, then zeros for the gaps; room for gradient rows.
+    document (S,); targets (B + 1, Y): the expert's p / B, then zeros for the gaps; buffer: gradient rows.
     """
     N, K = P.shape[1], 2 * c + 1
     W, b = output.weight.to(P.dtype), output.bias
@@ -187,7 +185,7 @@ def window_gradients(
     total = WindowGradients(targets.new_zeros(()), dP, torch.zeros_like(output.weight), torch.zeros_like(b))
     for segment in stream.segments:
         ends = stream.gap + c  # zero rows there: what lies beyond belongs to the next segment
-        do = room[: segment.size + 2 * ends]
+        do = buffer[: segment.size + 2 * ends]
         do[:ends] = do[ends + segment.size :] = 0.0
         for start, stop in _tiles(segment.size, P, len(b)):
             here = slice(segment.begin + start, segment.begin + stop)
@@ -208,7 +206,7 @@ def window_gradients(
 
 
 def _tiles(size: int, P: Tensor, Y: int) -> Iterator[tuple[int, int]]:
-    """Cut positions so that the rows o_j of each tile, and its logits, fit where they are used again soon."""
+    """Cut positions so that the rows o_j of each tile, and its logits, stay in the cache."""
     tile_bytes, most = (GPU_TILE_BYTES, size) if P.is_cuda else (TILE_BYTES, TILE_POSITIONS)
     tile = max(1, min(most, tile_bytes // (max(P.shape[1], Y) * P.element_size())))
     for start in range(0, size, tile):
@@ -226,7 +224,7 @@ def _gather(P: Tensor, c: int, rows: Tensor, gap: int, start: int, stop: int) ->
 def _add_by_piece(dP: Tensor, do: Tensor, segment: Segment) -> None:
     """dP_k[u] += the sum of do_{t-k} over the positions t of piece u; = for the first segment. dP (U, K, N).
 
-    Each chunk is a bag, summed in its order by one thread, then each piece's chunks: the same bits always.
+    Each chunk is a bag, summed in its order by one thread, then each piece's chunks: deterministic.
     """
     K, chunks = dP.shape[1], segment.chunks
     number = torch.arange(len(chunks.row), dtype=torch.int32, device=do.device)

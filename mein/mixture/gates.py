@@ -11,12 +11,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 RIDGE = 0.1  # near the best of 0.001 .. 3 on ten sets of 400 to 2,000 labels (log/)
-LARGEST_WEIGHT = 100.0  # of a voice that is made as loud as 1
-SMALLEST_SCALE = (
-    0.03  # who is fainter is not made as loud as others: on long reviews voices have 0.03 and more
-)
-CHANCE = 2.0  # standard errors; with one, right gates were held back where labels are few (log/)
-LARGEST_LOG_TAU = 5.0  # and the least is 0: an expert that errs nowhere on dev is not made surer still
+LARGEST_WEIGHT = 100.0  # of a component whose scale is 1
+SMALLEST_SCALE = 0.03  # smaller ones are not normalized to 1: on long reviews components have 0.03 and more
+CHANCE = 2.0  # standard errors; with one, good gates were shrunk where labels are few (log/)
+LARGEST_LOG_TAU = 5.0  # the least is 0: an expert without errors on dev does not become more confident
 
 
 class Gates(nn.Module, ABC):
@@ -41,11 +39,11 @@ class Gates(nn.Module, ABC):
     def accepts(
         self, logits: np.ndarray, before: np.ndarray, labels: np.ndarray, weights: np.ndarray
     ) -> bool:
-        """Whether tuning is kept that leads from the expert's logits (n, Y) on dev to the mixture's."""
+        """Whether tuning is kept, given the mixture's logits (n, Y) on dev and the expert's before it."""
 
 
 class FreeGates(Gates):
-    """lam_i itself, which knows no bounds: fitted on dev, and given up where dev is worse for them."""
+    """g_i = lam_i, without bounds: fitted on dev, and dropped where the mixture is worse on dev."""
 
     is_fitted = True
 
@@ -54,7 +52,7 @@ class FreeGates(Gates):
         return self.lam
 
     def start(self, logits: np.ndarray, alpha: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> float:
-        """Fit them."""
+        """Fit them on dev."""
         if not len(alpha):
             return 1.0
         gates, tau = open_gates(logits, alpha, labels, weights)
@@ -65,7 +63,7 @@ class FreeGates(Gates):
     def accepts(
         self, logits: np.ndarray, before: np.ndarray, labels: np.ndarray, weights: np.ndarray
     ) -> bool:
-        """Whether dev is not worse."""
+        """Whether the mixture is not worse on dev."""
         return not is_worse(logits, before, labels, weights)
 
 
@@ -94,28 +92,29 @@ GATES: dict[str, type[Gates]] = {"free": FreeGates, "sigmoid": SigmoidGates}  # 
 
 @dataclass(frozen=True)
 class Weights:
-    """What a mixture adds to z, how much of it, and by what all is divided: named, as artefacts keep it."""
+    """The gates and the temperature of a mixture, by name, as artefacts store them."""
 
     gates: np.ndarray
-    """g of each imitator (I,); of none where closed."""
+    """g of each imitator (I,); empty where closed."""
     lexicon: float | None = None
-    """That of the lexicon; none where there is no lexicon."""
+    """The gate of the lexicon; none where there is no lexicon."""
     temperature: float = 1.0
+    """Divides the sum of all logits."""
 
     @classmethod
     def of_rows(cls, gates: np.ndarray, *, has_lexicon: bool) -> "Weights":
-        """Of gates for rows of evidence, of which a lexicon's is the last."""
+        """From gates for rows of evidence, in which a lexicon's row is the last."""
         return cls(gates[:-1], float(gates[-1])) if has_lexicon else cls(gates)
 
     @classmethod
     def from_facts(cls, facts: dict[str, Any]) -> "Weights":
-        """What `to_facts` gave."""
+        """The inverse of `to_facts`."""
         lexicon = facts.get("lexicon_weight")
         gates = np.array(facts["gates"], np.float64)
         return cls(gates, None if lexicon is None else float(lexicon), float(facts["temperature"]))
 
     def to_facts(self) -> dict[str, Any]:
-        """As JSON-able facts."""
+        """Facts for JSON."""
         found: dict[str, Any] = {"gates": self.gates.tolist(), "temperature": self.temperature}
         return found if self.lexicon is None else found | {"lexicon_weight": self.lexicon}
 
@@ -125,11 +124,11 @@ def fit_gates(
 ) -> tuple[np.ndarray, float]:
     """Gates g = tau w (I,) that minimize the log-loss of softmax(z / tau + sum_i w_i alpha_i), and tau.
 
-    logits (n, Y), alpha (I, n, Y), labels (n,), weights of documents (n,), or none for 1 each. tau makes
-    up for an over-confident expert; dividing all of z + sum_i g_i alpha_i by it moves no decision, and
-    calibration starts from it. A ridge holds w where labels are few: on w_i times how loud alpha_i is,
-    for over long documents alpha is faint, and its gates must be large. Chosen against: gates that
-    cannot be negative, one gate for all windows, a class bias, a prior on tau (log/).
+    logits (n, Y), alpha (I, n, Y), labels (n,), weights of documents (n,), or none for 1 each. tau
+    corrects an over-confident expert; dividing all of z + sum_i g_i alpha_i by it changes no decision, and
+    calibration starts from it. A ridge regularizes w where labels are few. It applies to w_i times the
+    scale of alpha_i, because over long documents alpha is small and needs large gates. Rejected: gates
+    that cannot be negative, one gate for all windows, a class bias, a prior on tau (log/).
     """
     scale = _scales(alpha, _counts(labels, weights))
     z, a = torch.from_numpy(logits).double(), torch.from_numpy(alpha / scale[:, None, None]).double()
@@ -150,7 +149,7 @@ def fit_gates(
 
 
 def _scales(alpha: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """How far each voice tells documents apart (I,): the deviation of alpha (I, n, Y), centered over Y."""
+    """The scale of each component (I,): the deviation of alpha (I, n, Y), centered over Y."""
     share = counts / counts.sum()
     centered = alpha - alpha.mean(axis=2, keepdims=True, dtype=np.float64)
     centered -= np.einsum("n,iny->iy", share, centered)[:, None]
@@ -161,39 +160,39 @@ def _scales(alpha: np.ndarray, counts: np.ndarray) -> np.ndarray:
 def open_gates(
     logits: np.ndarray, alpha: np.ndarray, labels: np.ndarray, weights: np.ndarray | None = None
 ) -> tuple[np.ndarray, float]:
-    """Gates (I,) fitted, and held back where they make the mixture worse; their tau, or 1 where they were."""
+    """Fitted gates (I,), shrunk where they make the mixture worse; their tau, or 1 where they were shrunk."""
     fitted, tau = fit_gates(logits, alpha, labels, weights)
-    kept = held_back(logits, alpha, labels, fitted, weights)
+    kept = shrunk(logits, alpha, labels, fitted, weights)
     return kept, tau if np.array_equal(kept, fitted) else 1.0
 
 
-def held_back(
+def shrunk(
     logits: np.ndarray,
     alpha: np.ndarray,
     labels: np.ndarray,
     gates: np.ndarray,
     weights: np.ndarray | None = None,
 ) -> np.ndarray:
-    """The largest of g, g / 2, g / 4 .. with which the mixture is not worse than z alone, else 0.
+    """The largest of g, g / 2, g / 4 .. with which the mixture is not worse than z; 0 if none is.
 
-    Gates are fitted by log-loss, which the calibrated mixture always lowers, but it is errors that
-    must not rise.
+    Gates are fitted by log loss, which the calibrated mixture always lowers; it is the error that must
+    not rise.
     """
     for halvings in range(10):
-        held: np.ndarray = gates * 0.5**halvings
-        if not is_worse(logits + np.einsum("i,iny->ny", held, alpha), logits, labels, weights):
-            return held
+        smaller: np.ndarray = gates * 0.5**halvings
+        if not is_worse(logits + np.einsum("i,iny->ny", smaller, alpha), logits, labels, weights):
+            return smaller
     return np.zeros_like(gates)
 
 
 def is_worse(
     logits: np.ndarray, before: np.ndarray, labels: np.ndarray, weights: np.ndarray | None = None
 ) -> bool:
-    """Whether logits (n, Y) err more often than those before, and not by chance.
+    """Whether logits (n, Y) have a higher error than those before, beyond chance.
 
-    Chance is two standard errors, of which one is the root of how many documents one of them alone gets
-    right. The expert's own dev error flatters it, for its epoch was chosen there. A document counts as it
-    weighs.
+    Chance is two standard errors; one is the root of the number of documents that exactly one of the two
+    gets right. The expert's dev error is optimistic, because its epoch was selected there. Documents count
+    by their weights.
 
     >>> right, wrong = np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]])
     >>> before = np.repeat(right, 10, axis=0)
@@ -207,5 +206,5 @@ def is_worse(
 
 
 def _counts(labels: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
-    """What each document counts for (n,), float64."""
+    """The weight of each document (n,), float64."""
     return np.ones(len(labels)) if weights is None else weights.astype(np.float64)

@@ -1,4 +1,4 @@
-"""Frozen networks over many documents: the expert's logits and the imitators' alpha, batch by batch."""
+"""Inference with frozen networks: the expert's logits and the imitators' alpha, batch by batch."""
 
 import hashlib
 from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ GPU_BATCH_TOKENS = 262_144
 
 
 def choose_device(name: str) -> torch.device:
-    """The device with this name; "auto" is a GPU where there is one. Several processes get one GPU each."""
+    """The device with this name; "auto" is a GPU if there is one. Each process gets its own GPU."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if name == "cuda" and ranks.world() > 1:
@@ -38,19 +38,19 @@ def choose_device(name: str) -> torch.device:
         raise ConfigError(f"Unknown device {name!r}: choose auto, cpu, cuda or cuda:1.") from problem
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ConfigError(
-            f"Device {name!r} is not there, this machine offers {torch.cuda.device_count()} GPUs to torch: "
-            "choose auto or cpu."
+            f"Device {name!r} does not exist: torch finds {torch.cuda.device_count()} GPUs on this machine. "
+            "Choose auto or cpu."
         )
     return device
 
 
 def device_of(network: nn.Module) -> torch.device:
-    """Where a network's parameters lie."""
+    """The device of a network's parameters."""
     return next(network.parameters()).device
 
 
 def fast_precision(device: torch.device) -> AbstractContextManager[object]:
-    """bfloat16 matrix products on a GPU, float16 in LSTMs; float32 on a CPU, where they may not even run."""
+    """bfloat16 matrix products on a GPU, float16 in LSTMs; float32 on a CPU."""
     return torch.autocast("cuda", torch.bfloat16) if device.type == "cuda" else nullcontext()
 
 
@@ -60,9 +60,9 @@ def batch_tokens(device: torch.device) -> int:
 
 
 def expert_logits(expert: Expert, words: Ragged, task: Task = QUIET) -> np.ndarray:
-    """z (n, Y), float32, in the documents' order; documents of like length share a batch.
+    """z (n, Y), float32, in the documents' order; documents of similar length share a batch.
 
-    A task hears of every batch.
+    The task advances with every batch.
     """
     logits = np.zeros((len(words), expert.classes), dtype=np.float32)
     for documents in reading(expert, words, logits):
@@ -72,7 +72,7 @@ def expert_logits(expert: Expert, words: Ragged, task: Task = QUIET) -> np.ndarr
 
 @torch.no_grad()
 def reading(expert: Expert, words: Ragged, logits: np.ndarray) -> Iterator[int]:
-    """Fill z (n, Y), once all is read; yields how many documents were in each batch."""
+    """Fill z (n, Y) at the end; yields the number of documents of each batch."""
     device = device_of(expert)
     tokens, order = batch_tokens(device), np.argsort(words.lengths, kind="stable")
 
@@ -86,15 +86,14 @@ def reading(expert: Expert, words: Ragged, logits: np.ndarray) -> Iterator[int]:
     for z in in_batches(words.lengths, order, tokens, read):
         found.append(z)
         yield len(z)
-    logits[order] = torch.cat(found).cpu().numpy()  # once, for a GPU works on while we prepare
+    logits[order] = torch.cat(found).cpu().numpy()  # once, so that a GPU continues while batches are prepared
 
 
 class CachedLogits:
-    """What an expert says of some documents, z (n, Y); it is asked again only where its weights are others.
+    """An expert's logits z (n, Y) on some documents, cached until its weights change.
 
-    Stages, controls and verdicts often ask for the word of one and the same expert, which may be slow.
-    Parameters that do not learn are taken to be the same. Processes that ask together must also agree
-    that they ask.
+    Stages, controls, and the evaluation often need the logits of the same expert, which may be slow.
+    Frozen parameters are assumed to be the same. Processes that compute together must agree on when.
     """
 
     def __init__(
@@ -102,13 +101,13 @@ class CachedLogits:
         words: Ragged,
         part: str,
         reporter: Reporter,
-        ask: Callable[[Expert, Ragged, Task], np.ndarray] = expert_logits,
+        compute: Callable[[Expert, Ragged, Task], np.ndarray] = expert_logits,
         agreed: Callable[[bool], bool] = bool,
     ) -> None:
         self.words = words
         self._part = part
         self._reporter = reporter
-        self._ask = ask
+        self._compute = compute
         self._agreed = agreed
         self._weights: dict[str, Tensor] | None = None
         self._z = np.zeros(0)
@@ -118,8 +117,8 @@ class CachedLogits:
         weights = learned_weights(expert)
         if self._agreed(self._weights is None or not _are_equal(weights, self._weights)):
             self._weights = None  # gives its memory back first
-            with self._reporter.task(f"reading {self._part}", len(self.words)) as task:
-                self._z = self._ask(expert, self.words, task)
+            with self._reporter.task(f"expert on {self._part}", len(self.words)) as task:
+                self._z = self._compute(expert, self.words, task)
             self._weights = {name: value.clone() for name, value in weights.items()}
         return self._z
 
@@ -135,10 +134,10 @@ def imitator_alpha(imitators: Imitators, pieces: Ragged, classes: int) -> np.nda
 
 
 class Evidence:
-    """What frozen imitators say, call after call: tables of the whole vocabulary are made once and kept.
+    """The evidence of frozen imitators; tables of the full vocabulary are computed once and kept.
 
-    Whether a call looks pieces up in the tables depends on nothing but its own documents, so that the same
-    documents get the same bits whatever was asked before, unless a GPU is full.
+    Whether a call uses the tables depends only on its own documents, so that the same documents give the
+    same bits whatever was computed before, unless a GPU is full.
     """
 
     def __init__(self, imitators: Imitators, classes: int) -> None:
@@ -171,7 +170,7 @@ class Evidence:
         yield from in_batches(pieces.lengths, np.arange(len(pieces)), batch_tokens(device), read)
 
     def _reader(self, pieces: int) -> Callable[[Tensor], Tensor]:
-        """log p_ij (I, S, Y) of streams, for so many pieces in all."""
+        """The function that gives log p_ij (I, S, Y) of streams, for a number of pieces in total."""
         vocabulary = cast(nn.Embedding, self.imitators.embeddings[0]).num_embeddings
         if pieces <= vocabulary:  # too few to be worth the tables
             return partial(projected_log_probs, self.imitators)
@@ -181,7 +180,7 @@ class Evidence:
 
 
 class TorchNetworks:
-    """The networks of a classifier over numpy arrays: all that prediction and explanation ask of torch."""
+    """The networks of a classifier over numpy arrays: all that prediction and explanation need of torch."""
 
     def __init__(self, expert: Expert, imitators: Imitators) -> None:
         self.expert, self.imitators = expert, imitators
@@ -194,12 +193,12 @@ class TorchNetworks:
 
     @property
     def device(self) -> torch.device:
-        """Where the networks lie."""
+        """Where the networks are."""
         return device_of(self.expert)
 
     @property
     def evidence(self) -> Evidence:
-        """The imitators' predictions; the tables that they look pieces up in are made once."""
+        """The imitators' predictions; their tables are computed once."""
         if self._evidence is None:
             self._evidence = Evidence(self.imitators, self.expert.classes)
         return self._evidence
@@ -219,17 +218,17 @@ class TorchNetworks:
             yield rows, batch.pieces.cpu().numpy(), document, log_probs.double().exp().cpu().numpy()
 
     def has_expert_of(self, other: "TorchNetworks") -> bool:
-        """Whether both experts have the same weights, as far as they learn."""
+        """Whether the trained weights of both experts are the same."""
         return _are_equal(learned_weights(self.expert), learned_weights(other.expert))
 
     def to(self, device: torch.device) -> None:
         """Move the networks to a device."""
         self.expert.to(device)
         self.imitators.to(device)
-        self._evidence = None  # its tables lie where the imitators lay
+        self._evidence = None  # its tables are on the old device
 
     def __getstate__(self) -> dict[str, Any]:
-        """Copies on a CPU, so that a machine without a GPU can open them."""
+        """Copies on the CPU, so that a machine without a GPU can open them."""
         return {"expert": deepcopy(self.expert).cpu(), "imitators": deepcopy(self.imitators).cpu()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -253,6 +252,6 @@ class TorchNetworks:
 
 
 def learned_weights(expert: Expert) -> dict[str, Tensor]:
-    """Parameters that learn, and buffers; those that do not learn are taken to be the same in a run."""
+    """Trained parameters, and buffers; frozen ones are assumed to be the same in a run."""
     weights = {name: p.detach() for name, p in expert.named_parameters() if p.requires_grad}
     return weights | dict(expert.named_buffers())

@@ -1,8 +1,7 @@
-"""A lexicon: what pieces, pairs and triples of them say of the labels, learned from labeled documents alone.
+"""The lexicon: logistic regression on pieces, pairs, and triples of pieces, learned from labeled documents.
 
-The paper has none. Imitators know no more than the expert told them; words know what an expert of few
-labels has not learned yet. It is logistic regression on which entries a document has, each weighed by
-naive Bayes (Wang & Manning 2012).
+The paper has none. Imitators only learn what the expert predicts; n-grams carry label information that an
+expert with few labels has not learned yet. Entries are weighted by naive Bayes (Wang & Manning 2012).
 """
 
 import hashlib
@@ -20,8 +19,8 @@ from mein.runtime.seeds import numpy_generator
 from mein.runtime.tensors import load_tensors, save_tensors
 from mein.text.ragged import Ragged
 
-LEXICON = "lexicon.safetensors"  # in a run folder: what predicts, learned from train and dev
-LEXICON_OF_TRAIN = "lexicon-of-train.safetensors"  # the one that may be asked about dev
+LEXICON = "lexicon.safetensors"  # in a run folder: used for prediction, learned from train and dev
+LEXICON_OF_TRAIN = "lexicon-of-train.safetensors"  # the one that may be evaluated on dev
 INVERSE_REGULARIZATION = 30.0  # the baseline's
 LONGEST = 3  # pieces of an entry
 LARGEST_OF_TRIPLES = 2_000_000  # vocabulary whose triples have codes of 63 bits
@@ -34,20 +33,20 @@ ARRAYS = ("entries", "telling", "weights", "bias")
 
 @dataclass(frozen=True)
 class Lexicon:
-    """log p(y | X) = log softmax(W' x + b), x the weighed entries of a document. F: entries, Y: classes."""
+    """log p(y | X) = log softmax(W' x + b), x the weighted entries of a document. F: entries, Y: classes."""
 
     entries: np.ndarray
-    """Codes (F,) of pieces, of pairs and of triples of them, rising."""
+    """Codes (F,) of pieces, pairs, and triples of pieces, ascending."""
     telling: np.ndarray
-    """How much each entry counts (F,): the better it tells a class from the others, the more."""
+    """The naive Bayes weight of each entry (F,): larger where it distinguishes a class better."""
     weights: np.ndarray
     """W (F, Y)."""
     bias: np.ndarray
     """b (Y,)."""
     vocabulary_size: int
-    """How many pieces there are."""
+    """The number of pieces."""
     gate: float = 1.0
-    """What its word counts in a mixture."""
+    """The weight of its log-probabilities in a mixture."""
 
     def log_probs(self, pieces: Ragged) -> np.ndarray:
         """log p(y | X) (n, Y), float32, of documents."""
@@ -57,12 +56,12 @@ class Lexicon:
         at = np.searchsorted(self.entries, codes).clip(max=max(0, len(self.entries) - 1))
         known = self.entries[at] == codes
         holds = _present(rows[: len(codes)][known], at[known], (len(pieces), len(self.entries)))
-        logits = weighed(holds, self.telling) @ self.weights + self.bias
+        logits = weighted(holds, self.telling) @ self.weights + self.bias
         found: np.ndarray = log_softmax(logits.astype(np.float64), axis=1).astype(np.float32)
         return found
 
     def logits(self, pieces: Ragged) -> np.ndarray:
-        """What it adds to the logits of a mixture (n, Y): its gate times its word."""
+        """What it adds to the logits of a mixture (n, Y): its gate times its log-probabilities."""
         return self.gate * self.log_probs(pieces).astype(np.float64)
 
     def digest(self) -> str:
@@ -73,11 +72,11 @@ class Lexicon:
         ).hexdigest()
 
     def with_gate(self, gate: float) -> "Lexicon":
-        """The same, whose word counts so much."""
+        """The same lexicon with another gate."""
         return replace(self, gate=gate)
 
     def save(self, path: Path) -> None:
-        """Write what `load_lexicon` reads: all but the gate."""
+        """Write what `load_lexicon` reads: everything but the gate."""
         tensors = {name: torch.from_numpy(getattr(self, name)) for name in ARRAYS}
         save_tensors(path, tensors | {"vocabulary_size": torch.tensor(self.vocabulary_size)}, {})
 
@@ -90,14 +89,14 @@ def load_lexicon(path: Path) -> Lexicon:
         return Lexicon(entries, telling, weights, bias, int(tensors["vocabulary_size"]))
     except KeyError as problem:
         raise RunError(
-            f"{path} holds no lexicon that this version of mein can read: train the run again."
+            f"{path}: this version of mein cannot read the lexicon. Train the run again."
         ) from problem
 
 
 def learn_lexicon(
     pieces: Ragged, labels: np.ndarray, sample_weight: np.ndarray, classes: int, vocabulary_size: int
 ) -> Lexicon:
-    """The lexicon of documents with labels (n,); of very many, of some, drawn alike each time."""
+    """Learn a lexicon from documents with labels (n,), or from a fixed sample where there are very many."""
     kept = _few_enough(pieces.lengths)
     pieces, labels, sample_weight = pieces.take(kept), labels[kept], sample_weight[kept]
     rows, codes = codes_of(pieces, vocabulary_size)
@@ -113,8 +112,8 @@ def learn_lexicon(
     present = np.unique(labels)
     if len(chosen) and len(present) > 1:
         model = LogisticRegression(C=INVERSE_REGULARIZATION, max_iter=1000)
-        model.fit(weighed(holds, telling), labels, sample_weight=sample_weight)
-        is_pair = len(present) == 2  # of which scikit-learn has the second's alone
+        model.fit(weighted(holds, telling), labels, sample_weight=sample_weight)
+        is_pair = len(present) == 2  # scikit-learn has coefficients of the second class only
         weights[:, present[1:] if is_pair else present] = model.coef_.T
         bias[present[1:] if is_pair else present] = model.intercept_
     absent = np.setdiff1d(np.arange(classes), present)
@@ -123,7 +122,7 @@ def learn_lexicon(
 
 
 def _few_enough(lengths: np.ndarray) -> np.ndarray:
-    """Documents, by place, that together have no more than `MOST_PIECES`, none a tenth of it; or all."""
+    """Indices of all documents, or of a fixed sample that has at most `MOST_PIECES`, without giant ones."""
     if lengths.sum() <= MOST_PIECES:
         return np.arange(len(lengths))
     order = numpy_generator(0, "lexicon").permutation(np.flatnonzero(lengths <= MOST_PIECES // 10))
@@ -134,8 +133,8 @@ def _few_enough(lengths: np.ndarray) -> np.ndarray:
 def codes_of(pieces: Ragged, vocabulary_size: int) -> tuple[np.ndarray, np.ndarray]:
     """Rows and codes of all pieces p, then of all pairs (p, q) of neighbors, then of triples.
 
-    A code is p, (p + 1) V + q, and for a triple that of its pair in the place of p. Vocabularies too
-    large for it have no triples.
+    The code of a piece is p, of a pair (p + 1) V + q; a triple uses the code of its first pair as p. Very
+    large vocabularies have no triples.
 
     >>> rows, codes = codes_of(Ragged(np.array([1, 2, 3, 2]), np.array([0, 3, 4])), 10)
     >>> rows.tolist(), codes.tolist()
@@ -147,16 +146,16 @@ def codes_of(pieces: Ragged, vocabulary_size: int) -> tuple[np.ndarray, np.ndarr
     for length in range(2, LONGEST + 1 if vocabulary_size < LARGEST_OF_TRIPLES else LONGEST):
         last = length - 1
         codes = (codes[:-1] + 1) * vocabulary_size + values[last:]
-        is_one = rows[last:] == rows[: len(codes)]  # all of it stands in one document
+        is_one = rows[last:] == rows[: len(codes)]  # the whole entry is in one document
         found.append((rows[last:][is_one], codes[is_one]))
     return np.concatenate([r for r, _ in found]), np.concatenate([c for _, c in found])
 
 
 def informativeness(holds: csr_array, labels: np.ndarray, sample_weight: np.ndarray) -> np.ndarray:
-    """max_y |log p(entry | y) - log p(entry | not y)| (F,), of which entries (n, F) documents hold.
+    """max_y |log p(entry | y) - log p(entry | not y)| (F,), from the entries (n, F) that documents contain.
 
-    p is an entry's share of all entries in documents of a class, each counted once a document and
-    once more. For two classes this is naive Bayes' log-odds, but for the sign.
+    p is an entry's share of all entries in documents of a class, each counted once per document, plus 1.
+    For two classes this is the absolute value of the naive Bayes log-odds.
     """
     classes, which = np.unique(labels, return_inverse=True)
     if len(classes) < 2:
@@ -170,8 +169,8 @@ def informativeness(holds: csr_array, labels: np.ndarray, sample_weight: np.ndar
     return found
 
 
-def weighed(holds: csr_array, telling: np.ndarray) -> csr_array:
-    """What entries a document holds (n, F), each weighed, of norm 1."""
+def weighted(holds: csr_array, telling: np.ndarray) -> csr_array:
+    """The weighted entries of each document (n, F), normalized to norm 1."""
     rows = np.repeat(np.arange(holds.shape[0]), np.diff(holds.indptr))
     values = telling[holds.indices]
     norms = np.sqrt(np.bincount(rows, values.astype(np.float64) ** 2, minlength=holds.shape[0]))
@@ -180,7 +179,7 @@ def weighed(holds: csr_array, telling: np.ndarray) -> csr_array:
 
 
 def _present(rows: np.ndarray, columns: np.ndarray, shape: tuple[int, int]) -> csr_array:
-    """1 where a row has an entry, however often."""
+    """1 where a row has an entry, 0 elsewhere."""
     found = coo_array((np.ones(len(rows), np.float32), (rows, columns)), shape=shape).tocsr()
     found.data[:] = 1.0
     return found

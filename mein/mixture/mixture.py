@@ -13,7 +13,7 @@ from mein.runtime.settings import Settings
 
 
 class MixtureConfig(Settings):
-    """How the imitators' evidence is added to the expert's."""
+    """How the imitators' evidence is added to the expert's logits."""
 
     gates: Literal["free", "sigmoid"] = "free"
     """free: any number, fitted on dev before fine-tuning; sigmoid: within (0, 1), as in the paper."""
@@ -26,7 +26,7 @@ class MixtureConfig(Settings):
 
     @property
     def uses_lexicon(self) -> bool:
-        """Whether there is a gate for a lexicon: it has to be fitted on dev."""
+        """Whether the lexicon has a gate, which has to be fitted on dev."""
         return self.has_lexicon and GATES[self.gates].is_fitted
 
 
@@ -38,9 +38,8 @@ def mix(logits: Tensor, alpha: Tensor, gates: Tensor) -> Tensor:
 def supervised_loss(logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
     """The mean of -log p(y | X) times the documents' weights: equation 4 from z, equation 13 from z'.
 
-    Over all of train, not over each batch, the weights have the mean 1: a batch of light documents moves
-    little. labels: ids (B,), or what somebody else says, q(y | X) (B, Y): then it is the mean of -log p
-    under q.
+    The weights have the mean 1 over all of train, not over each batch. labels: ids (B,), or soft labels
+    q(y | X) (B, Y): then it is the mean of -log p under q.
     """
     return (weights * functional.cross_entropy(logits, labels, reduction="none")).mean()
 

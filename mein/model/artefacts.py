@@ -17,7 +17,7 @@ from mein.text.pieces import Pieces
 from mein.text.words import Words
 
 HUB = "hub"  # the folder of a run with the files of the Hugging Face model that it started from
-TEACHER = "teacher.json"  # how the lexicon is weighted where it teaches beside the expert
+TEACHER = "teacher.json"  # the weight of the lexicon, where expert and lexicon are the teacher
 VOCABULARIES = ("words.txt", "pieces.model")  # their digests are in vocabularies.json, too
 REQUIRED = ("config.json", "labels.json", "vocabularies.json", *VOCABULARIES, TEACHER)
 LISTED = ("metrics.jsonl", "predictions.parquet", "highlights.json", "provenance.json")
@@ -52,7 +52,7 @@ def verified(folder: RunFolder) -> Done:
 
 
 def read_done(folder: RunFolder) -> Done:
-    """What a finished run says of its files; refuse a run that is not finished."""
+    """The digests of a finished run; refuse a run that is not finished."""
     if not folder.is_done:
         folder.read_json("config.json")  # refuses what is no run at all
         raise RunError(f"The run in {folder.path} is not finished: continue it with `mein train --resume`.")
@@ -77,7 +77,7 @@ def _verify(folder: RunFolder, name: str, digest: str) -> None:
 
 
 def _digest(folder: RunFolder, name: str) -> str:
-    """The checksum of a file; for tensors of ours the one in the header, which loading them verifies."""
+    """The checksum of a file; for tensors of mein the one in the header, which loading them verifies."""
     is_ours = name.endswith(".safetensors") and "/" not in name
     try:
         return digest_in(folder / name) if is_ours else sha256_of(folder / name)
@@ -125,7 +125,7 @@ def load_indexer(config: Config, folder: RunFolder, reader: Reader | None = None
 
 
 def save_indexer(folder: RunFolder, indexer: Indexer, facts: dict[str, int]) -> None:
-    """Leave words.txt and pieces.model in the folder, and then what is known of them."""
+    """Leave words.txt and pieces.model in the folder, and then facts about them."""
     indexer.words.save(folder / "words.txt")
     indexer.pieces.save(folder / "pieces.model")
     sizes = {"words": indexer.words.size, "pieces": indexer.pieces.size}

@@ -55,9 +55,9 @@ def word_frequencies(config: Config, words: Words) -> torch.Tensor | None:
     return torch.from_numpy(words.counts.astype(np.float32)) if config.expert.is_normalized else None
 
 
-def build_imitators(config: Config, pieces: int, classes: int, is_taught: bool) -> Imitators:
-    """The imitators of a run; none where there was no unlabeled text to teach them."""
-    settings = config.imitators if is_taught else config.imitators.model_copy(update={"windows": ()})
+def build_imitators(config: Config, pieces: int, classes: int, has_imitators: bool) -> Imitators:
+    """The imitators of a run; none where there was no unlabeled text to learn from."""
+    settings = config.imitators if has_imitators else config.imitators.model_copy(update={"windows": ()})
     return Imitators(settings, pieces, classes)
 
 
@@ -105,7 +105,8 @@ def open_soft_labels(config: Config, classes: Sequence[Label], soft_labels: Soft
         return soft_labels
     if config.expert.model is None:
         raise ConfigError(
-            "expert.kind is 'given' but no teacher is: use --soft-labels FILE, or soft_labels= in Python."
+            "expert.kind is 'given' but no soft labels are: "
+            "use --soft-labels FILE, or soft_labels= in Python."
         )
     return SoftLabelTable(config.expert.model, config.columns, classes)
 
@@ -122,7 +123,7 @@ def open_reader(
     if settings.traits.reads == "probabilities":
         return SoftLabelReader(config, classes, soft_labels)
     if soft_labels is not None:
-        raise ConfigError(f"A teacher was given, but expert.kind is {settings.kind!r}: set it to given.")
+        raise ConfigError(f"Soft labels were given, but expert.kind is {settings.kind!r}: set it to given.")
     if settings.traits.reads == "words":
         return None
     if not (folder / HUB).exists():
@@ -139,14 +140,14 @@ def words_of_language_model(config: Config) -> Words | None:
     if config.expert.language_model is None:
         return None
     folder = RunFolder(Path(config.expert.language_model))
-    theirs = settings_of_language_model(folder.path)
-    ours = _shared_settings(config)
-    differences = [name for name in ours if theirs[name] != ours[name]]
+    its = settings_of_language_model(folder.path)
+    wanted = _shared_settings(config)
+    differences = [name for name in wanted if its[name] != wanted[name]]
     if differences:
-        wanted = ", ".join(f"{name}={_as_set(theirs[name])}" for name in differences)
+        remedy = ", ".join(f"{name}={_as_set(its[name])}" for name in differences)
         raise ConfigError(
-            f"The language model in {folder.path} was trained with other settings: set {wanted}, "
-            f"instead of {', '.join(_as_set(ours[name]) for name in differences)}."
+            f"The language model in {folder.path} was trained with other settings: set {remedy}, "
+            f"instead of {', '.join(_as_set(wanted[name]) for name in differences)}."
         )
     return Words.load(folder / "words.txt")
 

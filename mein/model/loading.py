@@ -56,7 +56,7 @@ class FinishedRun:
 
 
 def load_model(path: Path, device: str = "auto", soft_labels: SoftLabels | None = None) -> Model:
-    """The classifier that a finished run left in its folder; give a function that taught it again."""
+    """The classifier that a finished run left in its folder; give the function of its soft labels again."""
     run = FinishedRun.open(path)
     return Classifiers(run.folder, run.config, choose_device(device), soft_labels).mixture
 
@@ -150,10 +150,10 @@ class Classifiers:
         """The imitators, on the device, and their temperature."""
         path = self.folder / "imitators.safetensors"
         tensors, facts = load_tensors(path)
-        is_taught = any(name.startswith("outputs.") for name in tensors)
+        has_imitators = any(name.startswith("outputs.") for name in tensors)
         with torch.random.fork_rng(devices=[]):
             pieces, classes = self.indexer.pieces.size, len(self.labels.classes)
-            imitators = build_imitators(self.config, pieces, classes, is_taught)
+            imitators = build_imitators(self.config, pieces, classes, has_imitators)
         fill(imitators, tensors, path)
         return imitators.to(self.device), _weights(path, {"gates": [], **facts}).temperature
 

@@ -33,17 +33,17 @@ class Encoded:
     words: Ragged
     pieces: Ragged
     reads_words: bool = True
-    """Whether the expert reads our words, rather than numbers of its own, which tell nothing of them."""
+    """Whether the expert reads words of the vocabulary, rather than numbers of its own reader."""
 
     @property
     def is_empty(self) -> np.ndarray:
-        """Which documents say nothing (n,): no piece, and no word but the end of sequence."""
+        """Which documents are empty (n,): no piece, and no word but the end of sequence."""
         empty: np.ndarray = self.pieces.lengths == 0
         return empty & (self.words.lengths <= 1) if self.reads_words else empty
 
 
 class Networks(Protocol):
-    """What a classifier asks of its networks, over numpy arrays: whoever answers may know torch, or not."""
+    """What a classifier needs of its networks, over numpy arrays: they may be of torch, or not."""
 
     @property
     def windows(self) -> tuple[int, ...]:

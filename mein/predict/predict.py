@@ -1,9 +1,4 @@
-"""Label a file of any size.
-
-A model that is asked about one chunk of documents after another.
-
-Files of any size in, the same files out with a label and its probability; a chunk at a time.
-"""
+"""Files of any size in, the same files out with a label and its probability; one chunk at a time."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -33,17 +28,17 @@ FRAGMENTS = pa.list_(
 
 
 class Predictor:
-    """What `model.log_probs` says, or without the expert `model.imitator_log_probs`, and who moved it."""
+    """Predictions of a model, with the expert or without, and the fragments that account for them."""
 
     def __init__(self, model: Model, *, imitators_only: bool = False, fragments: int = 0) -> None:
-        """`fragments`: how many to name for each document."""
+        """`fragments`: how many to find for each document."""
         self.model = model
         self.imitators_only = imitators_only
         self.fragments = fragments
 
     def __call__(self, texts: list[str]) -> pa.Table:
-        """`log_probs`, a list for each document, and `fragments` where they are wanted."""
-        log_probs, documents, alpha = self._ask(texts)
+        """`log_probs`, a list for each document, and `fragments` if requested."""
+        log_probs, documents, alpha = self._predict(texts)
         values = pa.array(log_probs.reshape(-1))
         columns = {"log_probs": pa.FixedSizeListArray.from_arrays(values, log_probs.shape[1])}
         if self.fragments:
@@ -52,9 +47,9 @@ class Predictor:
 
     def log_probs(self, texts: list[str]) -> np.ndarray:
         """log p(y | X) (n, Y)."""
-        return self._ask(texts)[0]
+        return self._predict(texts)[0]
 
-    def _ask(self, texts: list[str]) -> tuple[np.ndarray, Encoded, np.ndarray]:
+    def _predict(self, texts: list[str]) -> tuple[np.ndarray, Encoded, np.ndarray]:
         documents = self.model.encode(texts, imitators_only=self.imitators_only)
         alpha = self.model.alpha(documents)
         log = self.model.imitator_only_log_probs if self.imitators_only else self.model.mixture_log_probs
@@ -72,7 +67,7 @@ class Predictor:
         return pa.array(rows, FRAGMENTS)
 
     def _weights(self) -> np.ndarray:
-        """What each imitator's alpha is multiplied by (I,); () where the gates are closed."""
+        """The factor of each imitator's alpha (I,); () if the gates are closed."""
         model = self.model
         gates = np.ones(len(model.gates)) if self.imitators_only else model.gates
         weights: np.ndarray = gates / (
@@ -91,37 +86,35 @@ def _plain(fragment: Fragment, label: int) -> dict[str, Any]:
     }
 
 
-# A chunk is labeled at once and is what a kill can cost. It is larger than a reader's batch, so that
-# documents of like length are many.
-CHUNK_ROWS, SLOW_CHUNK_ROWS = 16_384, 1_000  # the latter where the expert is, or reads, an encoder
+# A chunk is predicted at once; a kill loses at most one. It is larger than a reader's batch, so that many
+# documents have similar lengths.
+CHUNK_ROWS, SLOW_CHUNK_ROWS = 16_384, 1_000  # the latter if the expert is, or reads, an encoder
 CHUNK_BYTES = 8 << 20
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What to label with and what to write."""
+    """How to predict and what to write."""
 
     text_column: str | None = None
-    """Where the texts are; else guessed."""
+    """Column with the texts. Default: guessed."""
     imitators_only: bool = False
-    """Do without the expert."""
+    """Whether to predict without the expert."""
     abstain_below: float = 0.0
-    """Leave the label empty where it is less probable than this."""
+    """Leave the label empty if it is less probable than this."""
     all_probabilities: bool = False
     """Write `p_LABEL` for every class."""
     fragments: int = 0
-    """Write so many of the fragments that moved a prediction most."""
+    """Number of fragments to write for each document, those with the largest contributions."""
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.abstain_below <= 1.0:
-            raise InputError(
-                f"Nothing can be less probable than {self.abstain_below}; choose between 0 and 1."
-            )
+            raise InputError(f"The probability {self.abstain_below} is not between 0 and 1: change it.")
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Where the texts are, and what the new columns are called."""
+    """The names of the text column and of the new columns."""
 
     text: str
     label: str
@@ -131,7 +124,7 @@ class Columns:
 
     @property
     def new(self) -> list[str]:
-        """Those that are written."""
+        """The names of the columns to write."""
         return [self.label, self.probability, *self.classes, *([self.fragments] if self.fragments else [])]
 
 
@@ -144,11 +137,11 @@ def predict_file(
     *,
     resume: bool = False,
 ) -> int:
-    """Label every document of `source` into `target`, keeping its other columns; how many there were.
+    """Label every document of `source` into `target`, keeping its other columns; the number of documents.
 
-    Where the source has a column `label`, the new one is `predicted_label`; so with the others. With
-    `resume`, what was labeled before a kill is taken from OUT.parts, and the output is the same, byte for
-    byte, as one that was never interrupted (on a CPU with the same number of threads).
+    If the source has a column `label`, the new one is `predicted_label`, and likewise for other names. With
+    `resume`, finished parts are read from OUT.parts, and the output has the same bytes as without an
+    interruption (on a CPU with the same number of threads).
     """
     documents = 0
     columns: Columns | None = None
@@ -163,23 +156,23 @@ def predict_file(
             if columns is None:
                 columns = _columns(batches[0].schema.names, wanted, source, model)
             texts = _texts(batches, columns, source, documents)
-            said = parts.table(number, partial(label, texts))
+            predicted = parts.table(number, partial(label, texts))
             for batch in batches:
-                writer.write(_with_predictions(model, batch, said.slice(0, len(batch)), columns, wanted))
-                said = said.slice(len(batch))
+                writer.write(_with_predictions(model, batch, predicted.slice(0, len(batch)), columns, wanted))
+                predicted = predicted.slice(len(batch))
             documents += len(texts)
             task.advance(len(texts))
     return documents
 
 
 def _rows(model: Model, wanted: Wanted) -> int:
-    """How many documents are labeled at a time: what a kill may lose."""
+    """How many documents are predicted at a time: a kill loses at most these."""
     is_slow = model.config.expert.traits.has_encoder and not wanted.imitators_only
     return SLOW_CHUNK_ROWS if is_slow else CHUNK_ROWS
 
 
 def chunks(batches: Iterator[pa.RecordBatch], most: int) -> Iterator[list[pa.RecordBatch]]:
-    """Batches of a reader in runs of about so many rows, which depend on nothing but the source."""
+    """Batches of a reader in lists of about `most` rows, which depend only on the source."""
     run: list[pa.RecordBatch] = []
     rows = size = 0
     parts = (batch.slice(start, most) for batch in batches for start in range(0, len(batch), most))
@@ -194,9 +187,9 @@ def chunks(batches: Iterator[pa.RecordBatch], most: int) -> Iterator[list[pa.Rec
 
 
 def _identity(model: Model, source: str, wanted: Wanted) -> dict[str, Any]:
-    """Abstaining and the classes' columns are left out: they do not change what is kept in parts."""
+    """What parts depend on. Not abstaining and the classes' columns: they do not change what parts hold."""
     reader = None if wanted.imitators_only else model.indexer.reader
-    said = reader.digest() if isinstance(reader, SoftLabelReader) else None
+    digest = reader.digest() if isinstance(reader, SoftLabelReader) else None
     return identity_of(
         model,
         source,
@@ -204,7 +197,7 @@ def _identity(model: Model, source: str, wanted: Wanted) -> dict[str, Any]:
         imitators_only=wanted.imitators_only,
         fragments=wanted.fragments,
         chunk=[_rows(model, wanted), CHUNK_BYTES],
-        **({} if said is None else {"soft_labels": said}),
+        **({} if digest is None else {"soft_labels": digest}),
     )
 
 
@@ -221,13 +214,13 @@ def _columns(names: list[str], wanted: Wanted, source: str, model: Model) -> Col
 
 
 def free_name(taken: list[str], name: str) -> str:
-    """label, else predicted_label, else predicted_label_2 ..."""
+    """The first free name of label, predicted_label, predicted_label_2 ..."""
     numbered = (f"predicted_{name}_{number}" for number in count(2))
     return next(free for free in chain((name, f"predicted_{name}"), numbered) if free not in taken)
 
 
 def _texts(batches: list[pa.RecordBatch], columns: Columns, source: str, done: int) -> list[str]:
-    """The texts of batches, whose columns must still mean what those of the first one meant."""
+    """The texts of batches, whose columns must have the same meaning as in the first one."""
     texts: list[str] = []
     for batch in batches:
         names, above = batch.schema.names, done + len(texts)
@@ -242,10 +235,10 @@ def _texts(batches: list[pa.RecordBatch], columns: Columns, source: str, done: i
 
 
 def _with_predictions(
-    model: Model, batch: pa.RecordBatch, said: pa.Table, columns: Columns, wanted: Wanted
+    model: Model, batch: pa.RecordBatch, predicted: pa.Table, columns: Columns, wanted: Wanted
 ) -> pa.Table:
     Y = len(model.labels.classes)
-    log_probs = said["log_probs"].combine_chunks().flatten().to_numpy().reshape(-1, Y)
+    log_probs = predicted["log_probs"].combine_chunks().flatten().to_numpy().reshape(-1, Y)
     best = log_probs.argmax(axis=1)
     probabilities = np.exp(log_probs)
     probability = probabilities[np.arange(len(best)), best]
@@ -260,5 +253,5 @@ def _with_predictions(
     for y, name in enumerate(columns.classes):
         table = table.append_column(name, pa.array(probabilities[:, y]))
     if columns.fragments is not None:
-        table = table.append_column(columns.fragments, said["fragments"])
+        table = table.append_column(columns.fragments, predicted["fragments"])
     return table

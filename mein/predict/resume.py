@@ -1,16 +1,15 @@
-"""What was labeled before a kill: predictions in parts beside the output, each complete or not there.
+"""Finished parts of a stopped prediction, in a folder beside the output.
 
 OUT.parts/
-├── manifest.json   whose parts these are: source, model, what was asked
+├── manifest.json   what the parts depend on: source, model, options
 ├── 000000.arrow    predictions of the first chunk of documents, without their texts and other columns:
-│                   an Arrow stream, and after it a digest of what the manifest says, its number and itself
+│                   an Arrow stream, followed by a digest of the manifest, the part's number, and the stream
 └── ...
 
-A part whose digest is another, since it was damaged or written for another place, is computed again.
+A part with another digest is damaged or belongs elsewhere, and is computed again.
 
-The output itself is written anew from the source and the parts, so it is the same however often it was
-interrupted. The folder takes 8 bytes a document and class, more where fragments are asked for; it goes
-when the output has its name.
+The output is written anew from the source and the parts, so it does not depend on interruptions. The folder
+takes 8 bytes per document and class, more with fragments; it is removed when the output is complete.
 """
 
 import hashlib
@@ -39,9 +38,9 @@ DIGEST_BYTES = 16
 def open_parts(
     target: Path, identity: dict[str, Any], resume: bool, log: Callable[[str], None]
 ) -> Iterator["Parts"]:
-    """The parts of a labeling into `target`; at a clean exit they are removed.
+    """The parts of a prediction into `target`; at a clean exit they are removed.
 
-    They also go where no restart could use them: none is whole, or the source itself is at fault. Where
+    They are also removed if no restart can use them: if none is complete, or if the source is at fault. If
     the output's format is at fault, another format can use them.
     """
     if not target.parent.is_dir():
@@ -56,8 +55,8 @@ def open_parts(
             yield parts
         except UnfitError as problem:
             raise InputError(
-                f"{str(problem).removesuffix('.')} (what is labeled is kept: name {parts.folder.path} after "
-                "the new --out, NEW.parts, and add --resume)."
+                f"{str(problem).removesuffix('.')} (finished parts are kept: rename {parts.folder.path} to "
+                "NEW.parts, after the new --out, and add --resume)."
             ) from problem
         except BaseException as problem:
             is_at_fault = isinstance(problem, InputError) and not isinstance(problem.__cause__, OSError)
@@ -78,33 +77,33 @@ class Parts:
         self.folder = RunFolder(target.with_name(f"{target.name}.parts"))
 
     def claim(self, resume: bool) -> None:
-        """Make the folder this labeling's, keeping what is there where it is this very one's."""
+        """Use the folder for this prediction; parts are kept if they belong to it."""
         found, identity = self._found(), self.identity
         is_same = found == identity
         if is_same and self.done() and not resume:
             raise RunError(
-                f"{self.folder.path} holds {self.done()} parts of this very labeling, which was stopped: "
-                "go on with --resume, or delete the folder to start anew."
+                f"{self.folder.path} holds {self.done()} parts of this prediction, which was stopped: "
+                "add --resume to continue, or delete the folder to start again."
             )
         if found is not None and not is_same and resume and self.done():
             name = next(key for key in {**found, **identity} if found.get(key) != identity.get(key))
             raise RunError(
-                f"{self.folder.path} was left by another labeling ({name} differs): start with what it was "
-                "started with, or leave --resume out to start anew."
+                f"{self.folder.path} belongs to another prediction ({name} differs): repeat that command, "
+                "or omit --resume to start again."
             )
         self._clear(keeps_parts=is_same)
         if not is_same:
             self.folder.write_json(MANIFEST, identity)
 
     def table(self, number: int, make: Callable[[], pa.Table]) -> pa.Table:
-        """A part as it was kept, or as it is made now, and then kept."""
+        """A finished part, if it is verified; otherwise a new one, which is kept."""
         path = self.folder / f"{number:06}.arrow"
         if path.exists():
             part = path.read_bytes()
             content = part[:-DIGEST_BYTES]
             if part == content + self._digest(number, content):
                 return pa.ipc.open_stream(content).read_all()
-            self.log(f"{path} is damaged or from elsewhere: labeling its documents again")
+            self.log(f"{path} is damaged or belongs elsewhere: predicting its documents again")
         made, sink = make(), pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, made.schema) as writer:
             writer.write_table(made)
@@ -113,7 +112,7 @@ class Parts:
         return made
 
     def _digest(self, number: int, content: bytes) -> bytes:
-        """Of a part and its place: nothing else has it."""
+        """The digest of a part at its place in this prediction."""
         place = json.dumps([self.identity, number], sort_keys=True).encode("utf-8")
         return hashlib.blake2b(place + content, digest_size=DIGEST_BYTES).digest()
 
@@ -122,25 +121,24 @@ class Parts:
         return len(list(self.folder.path.glob("*.arrow")))
 
     def remove(self) -> None:
-        """Remove the folder, its parts first: without a manifest they would be taken for unknown files."""
+        """Remove the folder, its parts first: without a manifest they would be unknown files."""
         self._clear(keeps_parts=False)
         shutil.rmtree(self.folder.path, ignore_errors=True)
 
     def _found(self) -> dict[str, Any] | None:
-        """Whose parts are there; refuses a folder that is not ours."""
+        """The manifest, if there is one; refuses a folder with unknown files."""
         if (self.folder / MANIFEST).exists():
             return self.folder.read_json(MANIFEST)
         names = sorted(path.name for path in self.folder.path.iterdir() if path.name != ".lock")
         unknown = [name for name in names if not is_temporary(name)]
         if unknown:
             raise RunError(
-                f"{self.folder.path} is in the way, and not mein's (it holds {unknown[0]!r}): "
-                "choose another --out."
+                f"{self.folder.path} is not a folder of mein (it holds {unknown[0]!r}): choose another --out."
             )
         return None
 
     def _clear(self, *, keeps_parts: bool) -> None:
-        """Remove halves that a kill left, also of the output, and parts that are no longer wanted."""
+        """Remove incomplete files, also of the output, and, unless they are kept, parts."""
         beside = [
             path for path in self.target.parent.glob(".*.tmp") if is_temporary(path.name, self.target.name)
         ]
@@ -150,8 +148,8 @@ class Parts:
             path.unlink(missing_ok=True)
 
 
-def identity_of(model: Model, source: str, **asked: Any) -> dict[str, Any]:
-    """What must be the same for parts to be of use: the source's files, the model, what was asked."""
+def identity_of(model: Model, source: str, **options: Any) -> dict[str, Any]:
+    """What parts depend on: the source's files, the model, and options."""
     files = [(file.path, file.filesystem.info(file.path)) for file in find_files(source)]
     stamps = [
         (path, info.get("size"), str(info.get("mtime") or info.get("LastModified") or info.get("ETag")))
@@ -162,11 +160,11 @@ def identity_of(model: Model, source: str, **asked: Any) -> dict[str, Any]:
     return {
         "source": {"name": source, "files": len(files), "bytes": sizes, "checksum": checksum},
         "model": model.fingerprint,
-        **asked,
+        **options,
     }
 
 
 def _settle(target: Path) -> None:
-    """Wait until the disk has the output: only then the parts may go."""
+    """Wait until the output is on disk: only then may the parts be removed."""
     with target.open("rb") as written:
         os.fsync(written.fileno())

@@ -279,8 +279,8 @@ def reliability_chart(
     unit = [0.0, 0.25, 0.5, 0.75, 1.0]
     axes = draw_axes(figure, unit, unit, "confidence", "share that is correct", 52)
     figure.line(axes.x(0), axes.y(0), axes.x(1), axes.y(1), "diagonal")
-    figure.legend([("before", "curve raw"), ("after", "curve mixture")], 0, 33)
-    for bins, css in ((before, "raw"), (after, "mixture")):
+    figure.legend([("before", "curve raw"), ("after", f"curve {MIXTURE}")], 0, 33)
+    for bins, css in ((before, "raw"), (after, MIXTURE)):
         filled = np.flatnonzero(bins.count)
         points = [(axes.x(float(bins.confidence[b])), axes.y(float(bins.accuracy[b]))) for b in filled]
         figure.path(points, f"curve thin {css}")

@@ -173,12 +173,10 @@ class Finished:
 def read_finished(path: Path) -> Finished:
     """The run in a folder; refuse one that is not finished."""
     folder = RunFolder(path)
-    if not path.is_dir():
-        raise RunError(f"There is no run folder {path}: give the one that `mein train --out` wrote.")
-    identity, labels = folder.read_json("config.json"), folder.read_json("labels.json")
     done = read_done(folder)
     verify(folder, done.required, ["config.json", "labels.json", "mixture.safetensors"])
     verify(folder, done.listed, done.listed)
+    identity, labels = folder.read_json("config.json"), folder.read_json("labels.json")
     facts = load_facts(path / "mixture.safetensors")
     optional = {
         name: folder.read_json(f"{name}.json") if (folder / f"{name}.json").exists() else {}

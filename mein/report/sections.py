@@ -25,7 +25,7 @@ from mein.evaluation.rendering import (
     title_of,
     with_interval,
 )
-from mein.evaluation.systems import EXPERT, MIXTURE, PREVIOUS_RUN, SYSTEMS, TFIDF
+from mein.evaluation.systems import CLOSED_GATES, EXPERT, MIXTURE, PREVIOUS_RUN, SYSTEMS, TFIDF
 from mein.report import details as confusions
 from mein.report.charts import (
     counted,
@@ -56,6 +56,7 @@ def hero(run: Finished) -> dict[str, Any]:
         "is_self_training": run.is_self_training,
         "knows_labels_only": run.knows_labels_only,
         "reads_raw_text": run.reads_raw_text,
+        "fine_tuned": SYSTEMS[CLOSED_GATES].title_in(run.lexicon_gate is not None),
         "lead": _lead(run),
         "in_documents": _in_documents(run),
         "tiles": tiles,
@@ -209,6 +210,7 @@ def table(run: Finished) -> dict[str, Any]:
                 "title": row.title,
                 "meaning": SYSTEMS[name].meaning if name in SYSTEMS else "",
                 "css": name,
+                "is_mixture": name == MIXTURE,
                 "is_best": row.scores.error == best,
                 "error": error_text(row),
                 "interval": interval_text(row),

@@ -37,7 +37,7 @@ def train(run: Run) -> None:
     expert = learned_expert(run)  # line 1: Theta'
     imitators = learned_imitators(run, expert)  # line 2: Phi
     learn_lexicons(run)
-    if run.is_taught:
+    if run.has_imitators:
         run.log("Stage 3: the mixture and its controls are tuned on the labels")
     for system in run.systems:  # line 3: Theta and Lambda, and the same with other evidence
         tuned(run, system, expert, imitators)
@@ -79,7 +79,7 @@ def new_expert(run: Run) -> Expert:
 def new_imitators(run: Run) -> Imitators:
     """Imitators before stage 2; none where there is no unlabeled text."""
     with initializing(run, "imitators"):
-        return build_imitators(run.config, run.indexer.pieces.size, run.classes, run.is_taught)
+        return build_imitators(run.config, run.indexer.pieces.size, run.classes, run.has_imitators)
 
 
 def learn_from_labels(run: Run, expert: Expert) -> Weights:
@@ -96,7 +96,7 @@ def learn_from_labels(run: Run, expert: Expert) -> Weights:
 
 def imitate(run: Run, expert: Expert, imitators: Imitators) -> Weights:
     """Line 2: Phi = argmin L_u, the KL divergence from the teacher's soft labels."""
-    if not run.is_taught:
+    if not run.has_imitators:
         run.log("There is no unlabeled text: this is the plain expert.")
     else:
         settings, labeled = run.config.imitator_training, None
@@ -125,7 +125,7 @@ def tune(run: Run, system: str, start: Expert, imitators: Imitators, expert: Exp
     gates = GATES[run.config.mixture.gates](len(dev_part.alpha))
     z, tau = run.dev_logits(expert), 1.0
     values = np.zeros(len(dev_part.alpha))
-    if run.is_taught:
+    if run.has_imitators:
         tau = gates.start(z, dev_part.alpha, dev_part.labels, dev_part.weights)
         objective = objective_of(run, expert, imitators, system)
         settings = (run.config.fine_tuning, objective, run.runtime, run.config.seed)

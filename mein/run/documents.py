@@ -35,7 +35,7 @@ class Split:
     class_weights: np.ndarray
     """What each class counts for, beside that, where something is learned (Y,)."""
     prior: np.ndarray
-    """Each class's share of train, by sample weights: what is said of a text that says nothing (Y,)."""
+    """Each class's share of train, by sample weights: the prediction for an empty text (Y,)."""
 
     def examples(self, part: str) -> tuple[np.ndarray, np.ndarray]:
         """The label ids and the weights to learn from train, or from dev too, with."""

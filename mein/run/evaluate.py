@@ -56,7 +56,7 @@ def evaluate(run: Run, *, has_baseline: bool = True) -> list[Row]:
         systems |= log_probs_of_all(classifiers, part, texts, run.runtime.reporter)
     rows = compare(ids, systems, seed=config.seed, has_lexicon=run.has_lexicon)
     _write_predictions(folder / "predictions.parquet", ids, systems)
-    if run.is_taught:
+    if run.has_imitators:
         write_highlights(folder, classifiers.mixture, texts, ids, systems)
     folder.rewind("verdict", 0)
     for row in rows:
@@ -134,7 +134,7 @@ def previous_run_log_probs(
 
 
 def _baseline(run: Run, texts: Sequence[str], holds_dev: bool) -> dict[str, np.ndarray]:
-    """The baseline chooses nothing on dev, so it learns from the dev labels too, unless judged on them."""
+    """The baseline chooses nothing on dev, so it learns from the dev labels too, unless evaluated on them."""
     examples = [run.labeled.examples(part) for part in (("train",) if holds_dev else ("train", "dev"))]
     known = run.labeled.train_texts + ([] if holds_dev else run.labeled.dev_texts)
     ids, weights = (np.concatenate(arrays) for arrays in zip(*examples, strict=True))

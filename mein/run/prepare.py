@@ -185,7 +185,7 @@ def shard_documents(indexer: Indexer, usual: int) -> int:
 
 
 def counted(chunks: Iterable[Sequence[str]], task: Task) -> Iterator[Sequence[str]]:
-    """The same documents, some at a time; a task hears of them once the next are wanted."""
+    """The same documents, some at a time; a task is advanced once the next are wanted."""
     for texts in chain.from_iterable(map(in_chunks, chunks)):
         yield texts
         task.advance(len(texts))
@@ -288,7 +288,7 @@ def _same_number(
     for chunk in chunks:
         seen += len(chunk)
         yield chunk
-    if seen != documents:  # told before the store is finished, so that the restored text can go on
+    if seen != documents:  # refused before the store is finished, so that the restored text can go on
         raise RunError(
             f"The unlabeled text is not what the run in {folder.path} began with: its number of "
             f"documents is {seen:,}, not {documents:,}; restore it, or choose another --out."

@@ -64,19 +64,19 @@ class Run:
         return len(self.labeled.labels.classes)
 
     @property
-    def is_taught(self) -> bool:
+    def has_imitators(self) -> bool:
         """Whether there is unlabeled text for imitators to learn from."""
         return all(self.counts.get(part, 0) > 0 for part in UNLABELED_PARTS)
 
     @property
     def systems(self) -> tuple[str, ...]:
         """What stage 3 tunes, in this order."""
-        return (*self.controls, MIXTURE) if self.is_taught else (MIXTURE,)
+        return (*self.controls, MIXTURE) if self.has_imitators else (MIXTURE,)
 
     @property
     def has_lexicon(self) -> bool:
         """Whether the mixture has a lexicon, which there is only with imitators."""
-        return self.is_taught and self.config.mixture.uses_lexicon
+        return self.has_imitators and self.config.mixture.uses_lexicon
 
     @property
     def lexicons(self) -> tuple[str, ...]:
@@ -220,7 +220,7 @@ def objective_of(run: Run, expert: Expert, imitators: Imitators | None, name: st
         steps = len(run.labeled.train_ids) / run.config.expert_training.batch_documents
 
     def unlabeled() -> Draw:
-        parts = ("train", "unlabeled") if run.is_taught else ("train",)
+        parts = ("train", "unlabeled") if run.has_imitators else ("train",)
         stores = [run.store(part) for part in parts]
         batches = UnlabeledBatches(stores, config.unlabeled_documents, run.config.seed)
 

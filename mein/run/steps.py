@@ -125,7 +125,7 @@ def label(
     sets_aside: bool = False,
     engine: LabelingEngine | None = None,
 ) -> Store:
-    """Let the tutor of a run's imitators label a store; label files that others wrote are proved and kept.
+    """Let a run's teacher label a store; label files that others wrote are verified and kept.
 
     engine: labels on other machines, in as many processes as it likes.
     """
@@ -139,23 +139,23 @@ def label(
         store = _without_damaged_labels(store, author, reporter)
         if store.labeled_by - {None, author}:
             raise RunError(
-                f"{store.place} holds the word of another run than {by.folder.path}: label with the run that "
-                "it is from, or remove the label files and labels.json."
+                f"{store.place} holds the soft labels of another run than {by.folder.path}: "
+                "label with the run that they are from, or remove the label files and labels.json."
             )
         work = partial(_work, by, store, author, workers)
         if engine is not None:
             work = partial(_work_elsewhere, engine, by, store, author)
         unknown = label_store(store, classes, author, work, reporter)
     if unknown:
-        reporter.log(f"{unknown:,} shards were labeled by another teacher: kept as they are.")
+        reporter.log(f"{unknown:,} shards were labeled by another teacher: kept unchanged.")
     return store
 
 
 def without_damage(like: FinishedRun, store: Store, reporter: Reporter) -> Store:
     """The store after its damaged files were set aside, of which the first rank takes care."""
     if is_first():
-        for told in quarantine(store, like.labels.classes):
-            reporter.log(told)
+        for note in quarantine(store, like.labels.classes):
+            reporter.log(note)
     barrier()
     return Store.open(str(store.place))
 
@@ -163,8 +163,8 @@ def without_damage(like: FinishedRun, store: Store, reporter: Reporter) -> Store
 def _without_damaged_labels(store: Store, author: str, reporter: Reporter) -> Store:
     """The store, no longer wholly labeled where label files are damaged or missing."""
     if is_first():
-        for told in drop_damaged_labels(store, author):
-            reporter.log(told)
+        for note in drop_damaged_labels(store, author):
+            reporter.log(note)
     barrier()
     return Store.open(str(store.place))
 
@@ -187,14 +187,14 @@ def _work(
 def _work_elsewhere(
     engine: LabelingEngine, by: FinishedRun, store: Store, author: str, shards: Sequence[int]
 ) -> Iterator[int]:
-    """Send the tutor to where shards are labeled."""
+    """Send the teacher to where shards are labeled."""
     teacher = load_teacher(by.folder, by.config, torch.device("cpu"))
     done = engine(teacher, store, by.labels.classes, author, shards)
     return (store.shard_lengths[shard] for shard in done)
 
 
 SHARED = ("words.txt", "pieces.model", "vocabularies.json", "labels.json", "expert.safetensors")
-OF_THE_TEACHER = (TEACHER, LEXICON_OF_TRAIN)  # shared too where a lexicon teaches
+OF_THE_TEACHER = (TEACHER, LEXICON_OF_TRAIN)  # shared too where a lexicon is part of the teacher
 FREE = ("imitators", "imitator_training", "mixture", "fine_tuning", "runtime")  # settings that may differ
 
 
@@ -203,7 +203,7 @@ def begin(
 ) -> None:
     """Make `out` a run that stands where `like` stood before its imitators, with the store for its text.
 
-    Some documents of the store are held out, to judge the imitators by; it goes on with `train_run`.
+    Some documents of the store are held out, to validate the imitators on; it goes on with `train_run`.
     """
     labeled = _same_labels(like, config, corpus)
     folder = RunFolder(out)

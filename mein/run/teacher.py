@@ -41,7 +41,7 @@ from mein.text.ragged import Ragged
 PART = 1_000  # documents that a lexicon predicts at a time
 KERNELS = 64  # that oneDNN keeps, one for each shape of a batch: more would grow with the documents
 DIED = (
-    "A process that labels documents died (exit code {code}), perhaps for want of memory; "
+    "A process that labels documents died (exit code {code}), possibly out of memory; "
     "label with --workers 1: what was labeled is kept."
 )
 
@@ -157,8 +157,8 @@ def _verified(store: Store, shard: int, classes: Sequence[Label], by: str) -> bo
         author = labeled_by(path)
     if author not in (None, by):
         raise RunError(
-            f"{store.place}/{file} holds the word of another expert: label with the run that it is from, "
-            "or remove the label files."
+            f"{store.place}/{file} holds the soft labels of another expert: "
+            "label with the run that they are from, or remove the label files."
         )
     return author is None
 
@@ -176,7 +176,7 @@ EXPERT = "expert.safetensors"
 
 
 def learned_teacher(run: Run, expert: Expert) -> tuple[Teacher, str]:
-    """The teacher of a run under way, from teacher.json or fitted on dev, and a checksum of who it is.
+    """The teacher of a run under way, from teacher.json or fitted on dev, and its checksum.
 
     The lexicon is that of train: imitators must not learn the labels of dev, on which they are validated.
     """

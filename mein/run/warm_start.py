@@ -51,7 +51,7 @@ def prepare_start(run: Run, expert: Expert) -> None:
 
 
 def _language_model(run: Run) -> LanguageModel:
-    if run.is_taught:
+    if run.has_imitators:
         texts: list[EncodedText] = [run.store(part) for part in ("train", "unlabeled")]
         held_out: EncodedText = run.store("held_out")
     else:
@@ -113,7 +113,7 @@ def _vectors(run: Run) -> torch.Tensor:
     path = run.folder / f"{VECTORS}.safetensors"
     if not ranks.exists(path) and ranks.is_first():
         run.runtime.reporter.log("Word vectors are learned from the text")
-        parts = ("train", "unlabeled") if run.is_taught else ("train",)
+        parts = ("train", "unlabeled") if run.has_imitators else ("train",)
         with run.folder.timed(VECTORS):
             texts = shards_at_random([run.store(part) for part in parts], run.config.seed)
             dim, seed = run.config.expert.embedding_dim, derive_seed(run.config.seed, VECTORS) % 2**32

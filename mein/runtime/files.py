@@ -1,4 +1,4 @@
-"""Files that are either whole or not there: written under a temporary name, then renamed."""
+"""Files that are either complete or not there: written under a temporary name, then renamed."""
 
 import errno
 import fcntl
@@ -46,7 +46,7 @@ def is_temporary(name: str, of: str | None = None) -> bool:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a whole small file at once."""
+    """Write a small file at once."""
     with atomic_path(path) as temporary:
         temporary.write_bytes(content)
 
@@ -77,7 +77,7 @@ def held_folder(path: Path, *, waits: bool = False, remedy: str = "choose anothe
 
 
 def link_or_copy(source: Path, target: Path) -> None:
-    """The same file under another name, or a copy where the disk knows no links; whole or not there."""
+    """The same file under another name, or a copy where the disk has no links; complete or not there."""
     if target.exists() or source.name.startswith("."):
         return
     target.parent.mkdir(parents=True, exist_ok=True)

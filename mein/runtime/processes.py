@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 def cores() -> int:
-    """Cores that this process may use: what it is bound to, where the system tells."""
+    """Cores that this process may use: those that it is bound to, where the system reports that."""
     if sys.platform == "linux":
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -77,7 +77,7 @@ def answers(
 
 
 def answer(**content: Any) -> None:
-    """What a worker says when a job is done; ends the worker where the parent is gone."""
+    """What a worker reports when a job is done; ends the worker where the parent is gone."""
     try:
         os.write(sys.stdout.fileno(), json.dumps({"error": None, **content}).encode("utf-8") + b"\n")
     except BrokenPipeError:

@@ -9,14 +9,14 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.text import Text
 
-LINE_SECONDS = 10.0  # in a log, a task says how far it is no more often than this
+LINE_SECONDS = 10.0  # in a log, a task reports its progress no more often than this
 
 
 class Task(Protocol):
     """One piece of work, in documents."""
 
     def advance(self, documents: int, note: str = "") -> None:
-        """Say that so many more documents are done, and one thing worth knowing."""
+        """Report that so many more documents are done, with a note."""
 
 
 class Reporter(Protocol):
@@ -26,7 +26,7 @@ class Reporter(Protocol):
         """Show one line."""
 
     def task(self, name: str, total: int | None, done: int = 0) -> AbstractContextManager[Task]:
-        """Open a piece of work of `total` documents, `done` of them before; None where nobody knows."""
+        """Open a piece of work of `total` documents, `done` of them before; None where that is unknown."""
 
 
 class Quiet:

@@ -1,6 +1,6 @@
-"""Which of several processes this is, and what they tell each other.
+"""Which of several processes this is, and what they send each other.
 
-torchrun starts them and tells each its rank; a process by itself is rank 0 of 1, and nothing here costs it.
+torchrun starts them and gives each its rank; a process by itself is rank 0 of 1, and nothing here costs it.
 """
 
 import os
@@ -31,7 +31,7 @@ def world() -> int:
 
 
 def is_first() -> bool:
-    """Whether this is the process that writes and speaks for all."""
+    """Whether this is the process that writes and prints for all."""
     return rank() == 0
 
 
@@ -46,7 +46,7 @@ def local_rank() -> int:
 
 
 def is_joined() -> bool:
-    """Whether the processes know each other; asked without importing torch, which takes a second."""
+    """Whether the processes are joined; found without importing torch, which takes a second."""
     torch = sys.modules.get("torch")
     return torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized()
 
@@ -79,7 +79,7 @@ def may_complain() -> bool:
         return is_first()
     try:
         return int(_store().add("mein complaints", 1)) == 1
-    except RuntimeError:  # whoever kept the store is gone, and was heard
+    except RuntimeError:  # the process that kept the store is gone, and has complained
         return False
 
 
@@ -89,7 +89,7 @@ def barrier() -> None:
         import torch
 
         join()
-        add_up(torch.zeros(1, device=_mouth()))
+        add_up(torch.zeros(1, device=_exchange_device()))
 
 
 @contextmanager
@@ -103,7 +103,7 @@ def first_goes_ahead() -> Iterator[None]:
 
 
 def exists(path: Path) -> bool:
-    """Whether there is a file; all take the first's word, so that all go the same way."""
+    """Whether there is a file; all take the first's answer, so that all go the same way."""
     return bool(agreed({"exists": float(is_first() and path.exists())})["exists"])
 
 
@@ -114,10 +114,10 @@ def agreed(values: Mapping[str, float]) -> dict[str, float]:
     import torch
 
     join()
-    told = torch.tensor([0.0, *values.values()], dtype=torch.float64, device=_mouth())
+    sent = torch.tensor([0.0, *values.values()], dtype=torch.float64, device=_exchange_device())
     with _lost_means_the_end():
-        _group().broadcast(told, 0)
-    return dict(zip(values, told.tolist()[1:], strict=True))
+        _group().broadcast(sent, 0)
+    return dict(zip(values, sent.tolist()[1:], strict=True))
 
 
 def add_up(tensor: "Tensor", *, largest: bool = False) -> None:
@@ -156,8 +156,8 @@ def _store() -> Any:
     return _group().PrefixStore(f"start {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
 
 
-def _mouth() -> str:
-    """Where numbers must lie to be told: on the GPU where the processes were joined over NCCL alone."""
+def _exchange_device() -> str:
+    """Where numbers must lie to be sent: on the GPU where the processes were joined over NCCL alone."""
     return "cuda" if _group().get_backend() == "nccl" else "cpu"
 
 

@@ -84,7 +84,7 @@ class RunFolder:
             )
 
     def _refuse_unknown_files(self) -> None:
-        """A folder without config.json is ours only if a kill left nothing but that file's beginning."""
+        """A folder without config.json is the run's only if a kill left nothing but that file's beginning."""
         names = sorted(p.name for p in self.path.iterdir() if p.name != ".lock")
         unknown = [name for name in names if not is_temporary(name, "config.json")]
         if unknown:
@@ -167,8 +167,8 @@ class RunFolder:
             return []
         lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
         try:
-            whole = [json.loads(line) for line in lines[:-1] if line]
-            return [line for line in whole if stage in (None, line["stage"])]
+            complete = [json.loads(line) for line in lines[:-1] if line]
+            return [line for line in complete if stage in (None, line["stage"])]
         except (ValueError, KeyError, TypeError) as problem:
             raise RunError(f"{path} is damaged ({problem!r}): restore it from a copy.") from problem
 

@@ -31,7 +31,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class BatchOutcome:
     """The outcome of a batch: a result for each job, or one problem of all."""
 
     jobs: list[Job]
@@ -128,7 +128,7 @@ class Batcher:
             results = self._results(jobs)
         except Exception as raised:  # handed to the callers, so that the thread continues
             problem = raised
-        outcome = Outcome(jobs, results, problem, time.perf_counter() - started)
+        outcome = BatchOutcome(jobs, results, problem, time.perf_counter() - started)
         assert self._loop is not None
         try:
             self._loop.call_soon_threadsafe(self._deliver, outcome)
@@ -142,7 +142,7 @@ class Batcher:
         ends = np.cumsum([len(job.texts) for job in jobs])
         return list(np.split(log_probs, ends[:-1]))
 
-    def _deliver(self, outcome: Outcome) -> None:
+    def _deliver(self, outcome: BatchOutcome) -> None:
         """Wake the callers; runs in the event loop, once a batch."""
         texts = sum(len(job.texts) for job in outcome.jobs)
         if texts:

@@ -23,7 +23,7 @@ from mein.runtime.files import sha256_of
 from mein.store.place import Place, damaged, missing
 from mein.text.ragged import Ragged
 
-VERSION = 2  # 1 had the length of each shard and no checksums; it is still read
+VERSION = 2  # version 1 had the length of each shard and no checksums; it is still read
 MANIFEST = "store.json"
 
 
@@ -70,7 +70,7 @@ def write_manifest(place: Place, indexer: str, shards: Sequence[Shard], facts: M
 
 
 def read_manifest(place: Place) -> dict[str, Any]:
-    """store.json as it is, of a version that we know."""
+    """The content of store.json, of a known version."""
     try:
         content = read_json(place, MANIFEST)
     except FileNotFoundError as problem:
@@ -88,7 +88,7 @@ def read_manifest(place: Place) -> dict[str, Any]:
 
 
 def manifest_of(place: Place, content: Mapping[str, Any]) -> Manifest:
-    """What a store.json of any version says."""
+    """The manifest in a store.json of any version."""
     try:
         shards = tuple(_shard(number, shard) for number, shard in enumerate(content.get("shards", ())))
         pieces, indexer = int(content.get("pieces", 0)), str(content.get("encoder"))
@@ -103,7 +103,7 @@ def _shard(number: int, content: int | dict[str, Any]) -> Shard:
 
 
 def write_json(place: Place, name: str, content: Mapping[str, Any]) -> None:
-    """Write a small JSON file with a shard a line, so that people can look at it."""
+    """Write a small JSON file with one shard per line, for people to read."""
     shards = ",\n".join(json.dumps(shard) for shard in content["shards"])
     rest = {key: value for key, value in content.items() if key != "shards"}
     text = json.dumps(rest, ensure_ascii=False)[:-1] + f', "shards": [\n{shards}\n]}}\n'
@@ -125,7 +125,7 @@ def read_json(place: Place, name: str) -> dict[str, Any]:
 
 
 def damaged_manifest(place: Place, name: str = MANIFEST) -> RunError:
-    """One sentence for a manifest that nobody can read."""
+    """The error for a manifest that cannot be read."""
     return RunError(f"{place}/{name} is damaged; restore it from a copy or train again.")
 
 
@@ -140,14 +140,14 @@ def label_file(shard_file: str) -> str:
 
 
 def write_labels(path: Path, probs: np.ndarray, classes: Sequence[Label], by: str | None = None) -> None:
-    """Write the probabilities (n, Y) of a shard, and whose they are, where that is known."""
+    """Write the probabilities (n, Y) of a shard, and whose they are, if known."""
     columns = {str(label): pa.array(probs[:, y]) for y, label in enumerate(classes)}
     table = pa.table(columns).replace_schema_metadata({} if by is None else {BY: by.encode("utf-8")})
     pq.write_table(table, path, compression="zstd", write_page_checksum=True)
 
 
 def read_labels(path: Path, name: str, documents: int, classes: Sequence[Label]) -> np.ndarray:
-    """The probabilities (n, Y) of a shard, float32, in the classes' order; refuse anything else."""
+    """The probabilities (n, Y) of a shard, float32, in the classes' order; refuse any other content."""
     names = [str(label) for label in classes]
     try:
         file = pq.ParquetFile(path, page_checksum_verification=True)
@@ -159,7 +159,7 @@ def read_labels(path: Path, name: str, documents: int, classes: Sequence[Label])
         raise InputError(f"{name} is missing: label the store with `mein label`.") from problem
     except (pa.ArrowException, OSError, ValueError) as problem:
         raise InputError(
-            f"{name} is damaged or no Parquet file ({_first_line(problem)}): write it again, "
+            f"{name} is damaged or not a Parquet file ({_first_line(problem)}): write it again, "
             "or remove it and label the store again."
         ) from problem
     if absent:
@@ -176,12 +176,14 @@ def read_labels(path: Path, name: str, documents: int, classes: Sequence[Label])
     try:
         probs = np.stack([np.asarray(column, np.float64) for column in columns], axis=1)
     except (TypeError, ValueError) as problem:
-        raise InputError(f"{name} holds something that is no number ({problem}): write floats.") from problem
+        raise InputError(
+            f"{name} holds something that is not a number ({problem}): write floats."
+        ) from problem
     return checked(probs, documents, len(names), name)
 
 
 def seal_labels(place: Place, shards: Sequence[Shard], classes: Sequence[Label]) -> None:
-    """Write labels.json, which says that every document has its label, once."""
+    """Write labels.json, which marks the store as completely labeled."""
     sealed = []
     for shard in shards:
         file = label_file(shard.file)
@@ -193,7 +195,7 @@ def seal_labels(place: Place, shards: Sequence[Shard], classes: Sequence[Label])
 
 
 def labeled_by(path: Path) -> str | None:
-    """Whose labels a file holds, as we wrote it; none for a file of other make, or no such file."""
+    """Whose labels a file holds; none if mein did not write it, or if it does not exist."""
     try:
         by: bytes | None = (pq.read_schema(path).metadata or {}).get(BY)
     except (pa.ArrowException, OSError, ValueError):
@@ -224,7 +226,7 @@ def write_arrays(path: Path, columns: Mapping[str, Ragged | np.ndarray], facts: 
 
 
 def read_batch(path: Path, is_verified: bool = False) -> pa.RecordBatch:
-    """The columns of a file, mapped into memory, once they have proved undamaged, here or before."""
+    """The columns of a file, mapped into memory and verified, here or before."""
     with _reading(path) as reader:
         if reader.num_record_batches != 1:
             raise damaged(path)
@@ -237,7 +239,7 @@ def read_batch(path: Path, is_verified: bool = False) -> pa.RecordBatch:
 
 
 def facts_of(schema: pa.Schema) -> dict[str, str]:
-    """The facts that were written with columns."""
+    """The facts that were written with the columns."""
     metadata = schema.metadata or {}
     return {key.decode("utf-8"): value.decode("utf-8") for key, value in metadata.items()}
 

@@ -1,12 +1,6 @@
-"""A folder, or a URL with a local cache.
+"""The place of a store: a local folder, or any URL that fsspec knows, with a local cache.
 
-A store in a folder of this machine.
-
-Copies of remote files on this machine, by their checksums: fetched when needed, dropped when old.
-
-A store at a URL: what is read lies in a cache of this machine, what is written is put there whole.
-
-Where a store lies: a folder of this machine, or any URL that fsspec knows; files appear whole.
+Files appear complete or not at all. The cache holds copies of remote files by their checksums.
 """
 
 import os
@@ -25,17 +19,17 @@ LEFT_OUT = "`mein label` and `mein imitate` go on without it with --quarantine"
 
 
 def damaged(path: Path | str) -> DamagedFile:
-    """One sentence for a file that is not what was written."""
+    """The error for a file that is not what was written."""
     return DamagedFile(f"{path} is damaged; restore it from a copy or make it again; {LEFT_OUT}.")
 
 
 def missing(path: Path | str) -> DamagedFile:
-    """One sentence for a file that is gone."""
+    """The error for a file that does not exist."""
     return DamagedFile(f"{path} is missing; restore it from a copy or make it again; {LEFT_OUT}.")
 
 
 class Folder:
-    """A folder of this machine."""
+    """A local folder."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -46,26 +40,24 @@ class Folder:
 
     @property
     def address(self) -> str:
-        """The whole path."""
         return str(self.path.resolve())
 
     def names(self) -> list[str]:
-        """The files that are there, less those half-written, in order."""
         files = self.path.iterdir() if self.path.is_dir() else ()
         return sorted(file.name for file in files if not file.name.startswith("."))
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold it against a second process; clear what a kill left half-written."""
+        """Lock it against a second process; remove incomplete files."""
         with held_folder(self.path, remedy="give another store"):
             self.clear_halves()
             try:
                 yield
             finally:
-                self.clear_halves()  # of workers that were ended in mid-write
+                self.clear_halves()  # of workers that were killed while they wrote
 
     def clear_halves(self) -> None:
-        """Remove what was being written when its writer was killed."""
+        """Remove files whose writer was killed."""
         try:
             for file in self.path.glob(".*.tmp"):
                 if is_temporary(file.name):
@@ -74,23 +66,19 @@ class Folder:
             raise writing_failed(self.path, problem) from problem
 
     def read(self, name: str) -> bytes:
-        """The content of a small file."""
         return (self.path / name).read_bytes()
 
     @contextmanager
     def writing(self, name: str) -> Iterator[Path]:
-        """A temporary path beside the file, which is then renamed."""
         with atomic_path(self.path / name) as temporary:
             yield temporary
         self.verified.discard(name)
 
     @contextmanager
     def reading(self, name: str) -> Iterator[Path]:
-        """The file itself."""
         yield self.path / name
 
     def fetch(self, name: str, sha256: str | None) -> Path:
-        """The file itself, proved by its checksum when first asked for."""
         path = self.path / name
         if sha256 is not None and name not in self.verified:
             try:
@@ -105,7 +93,6 @@ class Folder:
         return path
 
     def move(self, name: str, folder: str) -> None:
-        """Put a file into a folder below this one."""
         try:
             (self.path / folder).mkdir(exist_ok=True)
             (self.path / name).replace(self.path / folder / name)
@@ -113,28 +100,27 @@ class Folder:
             raise writing_failed(self.path / folder / name, problem) from problem
 
     def remove(self, name: str) -> None:
-        """Take a file away."""
         (self.path / name).unlink(missing_ok=True)
 
 
-CACHE_BYTES = 10_000_000_000  # about 35 million short documents; the oldest copies make room for new ones
+CACHE_BYTES = 10_000_000_000  # about 35 million short documents; new copies replace the oldest ones
 
 
 def cached(sha256: str, download: Callable[[Path], None]) -> Path:
-    """The copy with this checksum; `download` fills a path where there is none, or a damaged one.
+    """The copy with this checksum; if there is none, or a damaged one, `download` fills a path.
 
-    ValueError where what was downloaded has another checksum.
+    ValueError if the downloaded file has another checksum.
     """
     path = cache_folder() / "shards" / sha256
     if _is_complete(path):
-        os.utime(path)  # it is young again
+        os.utime(path)  # it counts as new
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_path(path) as temporary:
         download(temporary)
         if sha256_of(temporary) != sha256:
             raise ValueError(path)
-    _make_room(path)
+    _drop_oldest(path)
     return path
 
 
@@ -147,12 +133,12 @@ def _is_complete(path: Path) -> bool:
 
 @lru_cache(maxsize=100_000)
 def _verified(path: Path, inode: int) -> bool:
-    """Whether a copy is what its name says, looked at once in a process."""
+    """Whether a copy has the checksum in its name; verified once per process."""
     return sha256_of(path) == path.name
 
 
-def _make_room(newest: Path) -> None:
-    """Remove the copies that were not used for longest. Who has one mapped keeps what it sees."""
+def _drop_oldest(newest: Path) -> None:
+    """Remove the copies that were not used for longest. A process that has mapped one can still read it."""
     found = []
     for path in newest.parent.iterdir():
         try:
@@ -170,7 +156,7 @@ def _make_room(newest: Path) -> None:
 
 
 class Remote:
-    """A folder at a URL. A file is written here and then put there in one piece, as object stores do."""
+    """A folder at a URL. A file is written locally and then uploaded as one object."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -181,12 +167,10 @@ class Remote:
 
     @property
     def address(self) -> str:
-        """The URL."""
         return self.url
 
     def names(self) -> list[str]:
-        """The files that are there, in order."""
-        with self._told("listed", ""):
+        with self._failing("listed", ""):
             self.filesystem.invalidate_cache()
             found = self.filesystem.ls(self.root, detail=False) if self.filesystem.exists(self.root) else []
         names = (str(path).rstrip("/").rsplit("/", 1)[-1] for path in found)
@@ -194,58 +178,52 @@ class Remote:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Object stores know no locks; two steps on one store write the same bytes, each in one piece."""
-        with self._told("made", ""):
+        """Object stores have no locks: two steps on one store write the same bytes."""
+        with self._failing("made", ""):
             self.filesystem.makedirs(self.root, exist_ok=True)
         yield
 
     def read(self, name: str) -> bytes:
-        """The content of a small file."""
-        with self._told("read", name):
+        with self._failing("read", name):
             content: bytes = self.filesystem.cat_file(self._path(name))
         return content
 
     @contextmanager
     def writing(self, name: str) -> Iterator[Path]:
-        """A temporary path on this machine, whose file is then put there."""
         with tempfile.TemporaryDirectory(prefix="mein-") as folder:
             try:
                 yield Path(folder) / name
             except OSError as problem:
                 raise writing_failed(f"{self.url}/{name}", problem) from problem
-            with self._told("written", name):
+            with self._failing("written", name):
                 self.filesystem.put_file(str(Path(folder) / name), self._path(name))
 
     @contextmanager
     def reading(self, name: str) -> Iterator[Path]:
-        """A copy that lives for a moment."""
         with tempfile.TemporaryDirectory(prefix="mein-") as folder:
             self._download(name, Path(folder) / name)
             yield Path(folder) / name
 
     def fetch(self, name: str, sha256: str | None) -> Path:
-        """A copy in the cache, proved by its checksum."""
         if sha256 is None:
-            raise damaged(f"{self.url}/{name}")  # nobody but us writes stores to URLs, and ours have one
+            raise damaged(f"{self.url}/{name}")  # only mein writes stores to URLs, always with checksums
         try:
             return cached(sha256, lambda path: self._download(name, path))
         except ValueError as problem:
             raise damaged(f"{self.url}/{name}") from problem
 
     def move(self, name: str, folder: str) -> None:
-        """Put a file into a folder below this one."""
-        with self._told("moved", name):
+        with self._failing("moved", name):
             self.filesystem.makedirs(f"{self.root}/{folder}", exist_ok=True)
             self.filesystem.mv(self._path(name), f"{self.root}/{folder}/{name}")
 
     def remove(self, name: str) -> None:
-        """Take a file away."""
-        with self._told("removed", name):
+        with self._failing("removed", name):
             self.filesystem.rm_file(self._path(name))
 
     def _download(self, name: str, path: Path) -> None:
         try:
-            with self._told("read", name):
+            with self._failing("read", name):
                 self.filesystem.get_file(self._path(name), str(path))
         except FileNotFoundError as problem:
             raise missing(f"{self.url}/{name}") from problem
@@ -254,52 +232,52 @@ class Remote:
         return f"{self.root}/{name}"
 
     @contextmanager
-    def _told(self, done: str, name: str) -> Iterator[None]:
-        """One sentence for whatever a storage raises: each has errors of its own."""
+    def _failing(self, done: str, name: str) -> Iterator[None]:
+        """One error for whatever a storage raises: each has its own exceptions."""
         try:
             yield
         except (FileNotFoundError, DamagedFile):
             raise
         except Exception as problem:
             raise RunError(
-                f"{self.url}/{name} cannot be {done} ({problem}): check the connection and the rights, "
-                "and give the same command again."
+                f"{self.url}/{name} cannot be {done} ({problem}): check the connection and the permissions, "
+                "and run the same command again."
             ) from problem
 
 
 class Place(Protocol):
-    """A flat folder of files, known by their names."""
+    """A flat folder of files."""
 
     def __str__(self) -> str:
         """Its path or URL, which `place_of` takes."""
 
     @property
     def address(self) -> str:
-        """The same, from wherever it is asked for."""
+        """The absolute path, or the URL."""
 
     def names(self) -> list[str]:
-        """The files that are there, less those half-written, in order."""
+        """The complete files, in order."""
 
     def held(self) -> AbstractContextManager[None]:
-        """Hold it against a second process, as far as the storage can; clear what a kill left."""
+        """Lock it against a second process, if the storage has locks; remove incomplete files."""
 
     def read(self, name: str) -> bytes:
-        """The content of a small file; FileNotFoundError where it is not there."""
+        """The content of a small file; FileNotFoundError if there is none."""
 
     def writing(self, name: str) -> AbstractContextManager[Path]:
-        """A temporary path on this machine; at a clean exit its file is there under the name."""
+        """A temporary local path; at a clean exit its file gets the name."""
 
     def reading(self, name: str) -> AbstractContextManager[Path]:
-        """A file as it is, for a moment, on this machine."""
+        """A local path of a file, unverified, inside the context only."""
 
     def fetch(self, name: str, sha256: str | None) -> Path:
-        """A file on this machine, proved by its checksum when first asked for."""
+        """A local path of a file, verified by its checksum at the first call."""
 
     def move(self, name: str, folder: str) -> None:
-        """Put a file into a folder below this place."""
+        """Move a file into a folder below this place."""
 
     def remove(self, name: str) -> None:
-        """Take a file away."""
+        """Remove a file."""
 
 
 def place_of(at: str | Path) -> Place:

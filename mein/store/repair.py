@@ -1,4 +1,4 @@
-"""Damaged files of a store, set aside so that work can go on without them."""
+"""Damaged files of a store, moved to quarantine so that work can continue without them."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ QUARANTINE = "quarantine"
 
 
 def quarantine(store: Store, classes: Sequence[Label]) -> list[str]:
-    """Look at every file; move the damaged ones into quarantine/, and say what that costs."""
+    """Verify every file and move the damaged ones into quarantine/; what was lost, in sentences."""
     damaged = [shard for shard in store.shards if not _is_complete(store, shard)]
     if damaged:
         _set_aside(store, damaged)
@@ -25,43 +25,43 @@ def quarantine(store: Store, classes: Sequence[Label]) -> list[str]:
     if doubtful and LABELS in there:
         store.place.remove(LABELS)
     lost = sum(shard.documents for shard in damaged)
-    told = [f"{shard.file} is damaged: set aside in {store.place}/{QUARANTINE}." for shard in damaged]
-    told += [f"The labels of {shard.file} are {_told_of(shard, there)}." for shard in doubtful]
-    return [*told, f"{lost:,} documents are lost to this store."] if lost else told
+    notes = [f"{shard.file} is damaged: set aside in {store.place}/{QUARANTINE}." for shard in damaged]
+    notes += [f"The labels of {shard.file} are {_label_problem(shard, there)}." for shard in doubtful]
+    return [*notes, f"{lost:,} documents are lost to this store."] if lost else notes
 
 
-def _told_of(shard: Shard, there: set[str]) -> str:
+def _label_problem(shard: Shard, there: set[str]) -> str:
     is_there = label_file(shard.file) in there
     return "damaged: set aside, to be made again" if is_there else "missing, to be made again"
 
 
 def drop_damaged_labels(store: Store, by: str) -> list[str]:
-    """Unseal a labeled store whose label files are not what they were, and remove those of this expert.
+    """Unseal a labeled store with damaged label files, and remove those that this expert wrote.
 
-    What another teacher wrote stays: it is proved when the store is labeled again.
+    Another teacher's labels stay: they are verified when the store is labeled again.
     """
     there, sealed = set(store.place.names()), store.label_digests
     doubtful = [shard for shard in store.shards if sealed and not _is_as_sealed(store, shard, sealed, there)]
     if doubtful and store.labeled_by - {None, by}:
         raise RunError(
             f"{store.place}/{label_file(doubtful[0].file)} is damaged or missing, and the store holds the "
-            "word of another expert: label with the run that it is from."
+            "soft labels of another expert: label with the run that they are from."
         )
-    told = []
+    notes = []
     for shard in doubtful:
         file = label_file(shard.file)
         if file in there and not _is_of(store, shard, by):
             continue
         if file in there:
             store.place.remove(file)
-        told.append(f"The labels of {shard.file} are damaged or missing: they are made again.")
+        notes.append(f"The labels of {shard.file} are damaged or missing: they are made again.")
     if doubtful:
         store.place.remove(LABELS)  # last: a kill before it leaves labels that are missing
-    return told
+    return notes
 
 
 def _is_as_sealed(store: Store, shard: Shard, sealed: dict[str, str], there: set[str]) -> bool:
-    """Whether a label file is what it was, in its place itself: a cache may hold what is lost there."""
+    """Whether a label file in the place itself is as sealed: a cache may hold what is lost there."""
     file = label_file(shard.file)
     if file not in there:
         return False
@@ -73,7 +73,7 @@ def _is_as_sealed(store: Store, shard: Shard, sealed: dict[str, str], there: set
 
 
 def _is_of(store: Store, shard: Shard, by: str) -> bool:
-    """Whether an expert wrote a label file, as far as its remains tell."""
+    """Whether an expert wrote a label file, as far as the damaged file shows."""
     file = label_file(shard.file)
     with store.place.reading(file) as path:
         author = labeled_by(path)
@@ -84,7 +84,7 @@ def _is_of(store: Store, shard: Shard, by: str) -> bool:
             read_labels(path, file, shard.documents, store.classes)
         except InputError:
             return True
-    return False  # a whole file, which somebody else has put there
+    return False  # a complete file from another source
 
 
 def _is_complete(store: Store, shard: Shard) -> bool:
@@ -96,7 +96,7 @@ def _is_complete(store: Store, shard: Shard) -> bool:
 
 
 def _is_well_labeled(store: Store, shard: Shard, classes: Sequence[Label]) -> bool:
-    """Also where there are no labels yet."""
+    """Whether a shard's labels are undamaged; also if there are none yet."""
     file = label_file(shard.file)
     if file not in store.place.names():
         return file not in store.label_digests
@@ -111,7 +111,7 @@ def _is_well_labeled(store: Store, shard: Shard, classes: Sequence[Label]) -> bo
 
 
 def _set_aside(store: Store, damaged: Sequence[Shard]) -> None:
-    """Move the files first: a kill before the manifest is written leaves shards that are missing."""
+    """Move the files before the manifest: a kill between leaves missing shards, which are found later."""
     there = set(store.place.names())
     for shard in damaged:
         for file in (label_file(shard.file), shard.file):

@@ -1,8 +1,8 @@
-"""An encoded corpus: Arrow shards, memory-mapped, with what a teacher says of each document beside them.
+"""An encoded corpus: Arrow shards, memory-mapped, with a teacher's probabilities for each document.
 
 store.json                    counts and checksums of the shards; written last
-shard-00000.arrow             `words` and `pieces`, lists of int32, a row a document
-shard-00000.expert.parquet    a float column for each class, a row a document (see label_files.py)
+shard-00000.arrow             `words` and `pieces`, lists of int32, a row for each document
+shard-00000.expert.parquet    a float column for each class, a row for each document
 labels.json                   the classes, and checksums of the label files; written last
 shard-00000.NAME.arrow        any other column of that shard
 
@@ -40,9 +40,7 @@ from mein.store.files import (
     write_json,
 )
 from mein.store.place import Place, place_of
-from mein.text.ragged import Ragged, concatenate, ragged
-
-__all__ = ["EXPERT_COLUMN", "LABELS", "Ragged", "Store", "link_store", "ragged"]
+from mein.text.ragged import Ragged, concatenate
 
 OPEN_FILES = 8  # shards and columns kept mapped; each counts as memory of this process
 
@@ -50,7 +48,7 @@ OPEN_FILES = 8  # shards and columns kept mapped; each counts as memory of this 
 class Store:
     """A finished store: the words and pieces of each shard, and columns beside them.
 
-    `left_out` are rows, counted over the whole store, that nobody gets to see.
+    `left_out` are rows, counted over the complete store, that are never read.
     """
 
     def __init__(self, place: Place, manifest: Manifest, left_out: Sequence[int] = ()) -> None:
@@ -69,7 +67,7 @@ class Store:
 
     @classmethod
     def open(cls, at: Path | str) -> "Store":
-        """The store in a folder or at a URL; its shards are read when they are asked for."""
+        """The store in a folder or at a URL; its shards are read on demand."""
         place = place_of(at)
         content = read_manifest(place)
         if "store" in content:
@@ -91,28 +89,28 @@ class Store:
         return len(self.shards)
 
     def look_for_labels(self) -> None:
-        """See labels that came after the store was opened."""
+        """Find labels that were written after the store was opened."""
         self._labels = _labels_of(self.place)
         self._read_labels.cache_clear()
 
     @property
     def classes(self) -> tuple[Label, ...] | None:
-        """Those of the labels, in their order; none where the store is not wholly labeled."""
+        """The classes of the labels, in order; none if the store is not completely labeled."""
         return None if self._labels is None else tuple(self._labels["classes"])
 
     @property
     def label_digests(self) -> dict[str, str]:
-        """The checksum of each label file by its name; none where the store is not wholly labeled."""
+        """The checksum of each label file by its name; none if the store is not completely labeled."""
         return {} if self._labels is None else dict(self._labels["sha256"])
 
     @property
     def label_authors(self) -> dict[str, str | None]:
-        """Whose labels each label file holds, as far as it tells; none where not wholly labeled."""
+        """Whose labels each label file holds, if it names them; none if not completely labeled."""
         return {} if self._labels is None else dict(self._labels["by"])
 
     @property
     def labeled_by(self) -> frozenset[str | None]:
-        """Whose labels there are, as far as they tell; nobody's where the store is not wholly labeled."""
+        """Whose labels there are, as far as the files name them; none if not completely labeled."""
         return frozenset(self.label_authors.values())
 
     def words(self, shard: int | None = None) -> Ragged:
@@ -124,7 +122,7 @@ class Store:
         return self._rows("pieces", shard)
 
     def column(self, name: str, shard: int) -> np.ndarray:
-        """A column of a shard, (n,) or (n, k), as it was written."""
+        """A column of a shard, (n,) or (n, k)."""
         if name == EXPERT_COLUMN and self._labels is not None:
             array = self._read_labels(shard)
         else:
@@ -176,14 +174,14 @@ class Store:
         batch = self._read(path, is_verified=sha256 is not None)
         if len(batch) != self.shards[shard].documents:
             raise RunError(
-                f"{path} holds {len(batch)} documents where {self.place}/{MANIFEST} tells "
+                f"{path} holds {len(batch)} documents where {self.place}/{MANIFEST} lists "
                 f"{self.shards[shard].documents}; restore both from a copy or train again."
             )
         return batch
 
 
 def _labels_of(place: Place) -> dict[str, Any] | None:
-    """The classes, and by name of the label files their checksums and whose they are; none before."""
+    """The classes, and for each label file its checksum and teacher; none if not completely labeled."""
     try:
         content = read_json(place, LABELS)
         sha256 = {shard["file"]: shard["sha256"] for shard in content["shards"]}
@@ -196,7 +194,7 @@ def _labels_of(place: Place) -> dict[str, Any] | None:
 
 
 def link_store(at: Path, store: Store, left_out: Sequence[int]) -> None:
-    """Make the folder `at` a store that is another one, as it stands now, less some rows."""
+    """Make the folder `at` a link to a store in its present state, without some rows."""
     content = {
         "version": VERSION,
         "store": store.place.address,

@@ -1,7 +1,7 @@
-"""One process that encodes shards: `python -m mein.store.worker FOLDER PLACE`, started by writing.py.
+"""A process that encodes shards: `python -m mein.store.worker FOLDER PLACE`, started by writing.py.
 
-A job arrives as a line of JSON (the file, the encoder, the bytes of the two parts that follow), the
-length of each text in characters, and the texts end to end in UTF-8; a line of JSON is the answer.
+A job is a line of JSON (the file, the indexer, the sizes of the two parts that follow), the length of each
+text in characters, and the texts end to end in UTF-8. The answer is a line of JSON.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ LENGTH = np.dtype("<i8")
 
 @dataclass(frozen=True)
 class ShardJob:
-    """A shard to be: the name of its file, its texts, and the fingerprint of what encodes them."""
+    """A shard to write: the name of its file, its texts, and the fingerprint of the indexer."""
 
     file: str
     texts: Sequence[str]
@@ -43,7 +43,7 @@ class ShardJob:
         return lengths.tobytes(), "".join(self.texts).encode("utf-8", "surrogatepass")
 
     def facts(self) -> dict[str, str]:
-        """Facts to write with the shard: equal for the same texts and encoder alone."""
+        """Facts to write with the shard: equal only for the same texts and indexer."""
         digest = hashlib.blake2b(digest_size=16)
         for part in self.packed():
             digest.update(part)
@@ -72,7 +72,7 @@ def send(job: ShardJob, stream: IO[bytes]) -> None:
 
 
 def receive(stream: IO[bytes]) -> ShardJob | None:
-    """Read a job from a stream; none where the stream ends, also in mid-job."""
+    """Read a job from a stream; none at the end of the stream, also within a job."""
     line = stream.readline()
     if not line.endswith(b"\n"):
         return None

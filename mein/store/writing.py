@@ -1,9 +1,4 @@
-"""Documents to shards, in parallel, resumably.
-
-Processes that encode shards: each loads the vocabularies once and writes its shards itself.
-
-From a stream of documents to a store: shard by shard, in parallel, and never twice.
-"""
+"""Documents to stores: shard by shard, in parallel processes, and never twice; small stores from rows."""
 
 import math
 import tempfile
@@ -45,16 +40,16 @@ from mein.text.indexer import Indexer
 from mein.text.ragged import concatenate
 
 DIED = (
-    "A process that encodes text died (exit code {code}), perhaps for want of memory; "
-    "encode with one worker (runtime.workers = 1): whole shards are kept."
+    "A process that encodes text died (exit code {code}), possibly out of memory; "
+    "encode with one worker (runtime.workers = 1): complete shards are kept."
 )
 
 
 def run_jobs(indexer: Indexer, place: Place, jobs: Iterable[ShardJob], workers: int) -> Iterator[Shard]:
     """Encode and write every job, in this process where there is one worker.
 
-    At most `workers + 2` shards of text are in memory: those in work or waiting, and the one that
-    `jobs` is reading.
+    At most `workers + 2` shards of text are in memory: those being encoded or waiting, and the one that
+    `jobs` reads.
     """
     jobs = iter(jobs)
     head = list(islice(jobs, 2))
@@ -88,9 +83,8 @@ def _start(folder: str, place: str) -> Worker:
     return start_worker("mein.store.worker", [folder, place])
 
 
-Spread = Callable[
-    [Indexer, Place, Iterator[ShardJob]], Iterator[Shard]
-]  # writes shards that lack, and yields all
+# Writes the missing shards, and yields all.
+Spread = Callable[[Indexer, Place, Iterator[ShardJob]], Iterator[Shard]]
 
 
 def write_store(
@@ -107,12 +101,12 @@ def write_store(
 ) -> Store:
     """Encode a stream of documents into a store, in parallel.
 
-    A shard ends at `shard_documents`, or where its text reaches `shard_characters`. A store that is
-    finished is not read again; after an end in the middle, whole shards are kept and the stream,
-    which must be the same, is encoded from there: the files have the same bytes in either case.
+    A shard ends at `shard_documents`, or where its text reaches `shard_characters`. A finished store is
+    not read again. After an interruption, complete shards are kept, and the same stream is encoded from
+    there: the files have the same bytes as without it.
     facts: where the text came from; a finished store of other text is refused. part: this rank and
-    how many there are; every one of them must call, and each writes its share of the shards. spread: an
-    engine that writes the shards on other machines.
+    the number of ranks; all must call, and each writes its share of the shards. spread: an engine that
+    writes the shards on other machines.
     """
     place, facts = place_of(at), facts or {}
     rank, world = part
@@ -120,7 +114,7 @@ def write_store(
         return _finished(at, indexer, facts)
     with place.held() if rank == 0 else nullcontext():
         if world > 1:
-            barrier()  # before that the folder is not made, and not cleared
+            barrier()  # only after it, the folder exists and is cleared
         jobs = _jobs(indexer.fingerprint, chunks, shard_documents, shard_characters, part)
         if spread is not None:
             shards = list(spread(indexer, place, jobs))
@@ -135,11 +129,11 @@ def write_store(
 
 
 def _write_shards(place: Place, indexer: Indexer, jobs: Iterable[ShardJob], workers: int) -> list[Shard]:
-    """Encode the texts of each shard that is not there already, whole."""
+    """Encode the texts of each shard that is not complete yet."""
     found: list[Shard] = []
     there = set(place.names())
 
-    def lacking() -> Iterator[ShardJob]:
+    def missing_jobs() -> Iterator[ShardJob]:
         for job in jobs:
             shard = kept(place, job) if job.file in there else None
             if shard is None:
@@ -147,7 +141,7 @@ def _write_shards(place: Place, indexer: Indexer, jobs: Iterable[ShardJob], work
             else:
                 found.append(shard)
 
-    written = list(run_jobs(indexer, place, lacking(), workers if indexer.reader is None else 1))
+    written = list(run_jobs(indexer, place, missing_jobs(), workers if indexer.reader is None else 1))
     return found + written
 
 
@@ -158,14 +152,14 @@ def _jobs(
     characters: int | None,
     part: tuple[int, int],
 ) -> Iterator[ShardJob]:
-    """A rank's share of the shards to be."""
+    """A rank's share of the shards to write."""
     rank, world = part
     for number, texts in islice(enumerate(_in_shards(chunks, documents, characters)), rank, None, world):
         yield ShardJob(shard_file(number), texts, fingerprint)
 
 
 def kept(place: Place, job: ShardJob) -> Shard | None:
-    """The shard that a former run left of these very texts, where it is whole."""
+    """The shard that an earlier run wrote of the same texts, if it is complete."""
     with place.reading(job.file) as path:
         try:
             batch = read_batch(path)
@@ -197,7 +191,7 @@ def _finished(at: Path | str, indexer: Indexer, facts: Mapping[str, Any]) -> Sto
 def _in_shards(
     chunks: Iterable[Sequence[str]], documents: int, characters: int | None
 ) -> Iterator[list[str]]:
-    """Cut a stream into shards; where depends on the documents alone, not on the chunks."""
+    """Cut a stream into shards, which depend only on the documents, not on the chunks."""
     limit = math.inf if characters is None else characters
     texts: list[str] = []
     size = 0
@@ -212,12 +206,12 @@ def _in_shards(
 
 
 def _part(rank: int) -> str:
-    """Where a rank leaves what it knows of its shards, for the first to gather."""
+    """The file with a rank's shards, which the first rank gathers."""
     return f"part-{rank:05d}.json"
 
 
 def _gathered(place: Place, shards: list[Shard], part: tuple[int, int]) -> list[Shard]:
-    """The shards of all ranks, once every one of them is done."""
+    """The shards of all ranks, after all are done."""
     rank, world = part
     if world == 1:
         return shards
@@ -228,7 +222,7 @@ def _gathered(place: Place, shards: list[Shard], part: tuple[int, int]) -> list[
 
 
 def _finish(place: Place, shards: Sequence[Shard], indexer: Indexer, facts: Mapping[str, Any]) -> None:
-    """Remove what belongs to no shard, then write the manifest, which makes it a store."""
+    """Remove files of no shard, then write the manifest, which makes it a store."""
     files = {shard.file for shard in shards}
     for name in place.names():
         if (name.startswith(("shard-", "part-")) and name not in files) or name == LABELS:
@@ -236,11 +230,11 @@ def _finish(place: Place, shards: Sequence[Shard], indexer: Indexer, facts: Mapp
     write_manifest(place, indexer.fingerprint, sorted(shards, key=lambda shard: shard.file), facts)
 
 
-MOST_SHARDS = 16  # that are looked at: a store on object storage must not be fetched for a few documents
+MOST_SHARDS = 16  # to draw from: a remote store must not be fetched for a few documents
 
 
 def drawn_from_few_shards(store: Store, count: int, seed: int) -> np.ndarray:
-    """So many rows, counted over the whole store, drawn at random from some shards drawn at random."""
+    """`count` rows, numbered over the complete store, drawn at random from some shards drawn at random."""
     draws = numpy_generator(seed, "excerpt")
     starts = np.cumsum([0, *store.shard_lengths])
     pool: list[np.ndarray] = []
@@ -253,7 +247,7 @@ def drawn_from_few_shards(store: Store, count: int, seed: int) -> np.ndarray:
 
 
 def write_excerpt(at: Path, store: Store, rows: np.ndarray) -> None:
-    """Make the folder `at` a store of one shard with these rows, ascending, and their labels."""
+    """Write a store of one shard with these rows, ascending, and their labels into the folder `at`."""
     assert store.classes is not None
     starts = np.cumsum([0, *store.shard_lengths])
     shards = np.searchsorted(starts, rows, side="right") - 1

@@ -13,7 +13,7 @@ from mein.errors import is_of_a_full_gpu
 from mein.text.ragged import Ragged
 
 BUCKET_BATCHES = 50  # documents are sorted by length inside runs of this many batches
-LEAST_BATCH_TOKENS = 1_024  # below that a GPU that is full is an error
+LEAST_BATCH_TOKENS = 1_024  # with fewer, a full GPU is an error
 
 Found = TypeVar("Found")
 
@@ -49,7 +49,7 @@ def pad_words(words: Ragged, device: torch.device) -> WordBatch:
 
 
 def to_device(array: np.ndarray, device: torch.device) -> Tensor:
-    """The array on a device; towards a GPU from pinned memory, so that nobody waits for the copy."""
+    """The array on a device; to a GPU from pinned memory, so that no thread waits for the copy."""
     tensor = torch.from_numpy(array if array.flags.writeable else array.copy())
     if device.type != "cuda":
         return tensor.to(device)
@@ -57,7 +57,7 @@ def to_device(array: np.ndarray, device: torch.device) -> Tensor:
 
 
 def pack_pieces(pieces: Ragged, gap: int, device: torch.device) -> PieceBatch:
-    """Lay documents end to end, `gap` zero pieces around each, so that no window sees two of them.
+    """Documents end to end, `gap` zero pieces around each, so that no window sees two of them.
 
     >>> batch = pack_pieces(Ragged(np.array([5, 6, 7]), np.array([0, 2, 3])), 1, torch.device("cpu"))
     >>> batch.pieces.tolist(), batch.document.tolist()
@@ -78,7 +78,7 @@ class PiecesOnDevice:
     def pack(self, rows: np.ndarray, gap: int) -> PieceBatch:
         """These documents end to end, `gap` zeros around each.
 
-        How long the stream will be is known here, so that nobody waits for the device to tell.
+        The length of the stream is computed here, without waiting for the device.
         """
         B, lengths = len(rows), self.lengths[rows]
         size = int(lengths.sum()) + gap * (B + 1)
@@ -96,13 +96,13 @@ class PiecesOnDevice:
 def bucketed(lengths: np.ndarray, batch_size: int, order: np.ndarray) -> list[np.ndarray]:
     """Cut `order` into batches of documents of like length; the batches keep the order's shuffle."""
     span = BUCKET_BATCHES * batch_size
-    rank = np.argsort(order)  # where each document stands in the shuffle
+    rank = np.argsort(order)  # the place of each document in the shuffle
     batches: list[np.ndarray] = []
     for start in range(0, len(order), span):
         run = order[start : start + span]
         run = run[np.argsort(lengths[run], kind="stable")]
         cut = [run[i : i + batch_size] for i in range(0, len(run), batch_size)]
-        # subtle: the batches must not come shortest first; the rank of a document in each decides
+        # subtle: batches must not be sorted by length; the rank of a document in each decides
         batches.extend(sorted(cut, key=lambda batch: int(rank[batch[0]])))
     return batches
 
@@ -110,9 +110,9 @@ def bucketed(lengths: np.ndarray, batch_size: int, order: np.ndarray) -> list[np
 def by_tokens(
     lengths: np.ndarray, order: np.ndarray, tokens: int, documents: int | None
 ) -> Iterator[np.ndarray]:
-    """Cut `order` where `tokens` tokens are reached, or, where given, `documents` documents.
+    """Cut `order` into batches of `tokens` tokens, or, if given, of `documents` documents.
 
-    A document counts one token more than it has, so that empty ones do not pile up in one batch.
+    A document counts one token more than it has, so that empty ones do not gather in one batch.
     """
     if documents is not None:
         starts = np.arange(0, len(order), documents)
@@ -126,7 +126,7 @@ def by_tokens(
 def in_batches(
     lengths: np.ndarray, order: np.ndarray, tokens: int, read: Callable[[np.ndarray], Found]
 ) -> Iterator[Found]:
-    """What `read` makes of one batch of documents after another; of smaller ones once a GPU is full."""
+    """What `read` returns for each batch of documents in turn; batches become smaller if a GPU is full."""
     done = 0
     while done < len(order):
         try:
@@ -137,6 +137,6 @@ def in_batches(
         except RuntimeError as problem:
             if not is_of_a_full_gpu(problem) or tokens <= LEAST_BATCH_TOKENS:
                 raise
-        if done < len(order):  # here nothing holds the batch that was too large any more
+        if done < len(order):  # here no variable holds the batch that was too large
             torch.cuda.empty_cache()
             tokens //= 2

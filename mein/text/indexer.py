@@ -1,9 +1,4 @@
-"""Texts to words and pieces, and where pieces stand.
-
-Both vocabularies together: text in, word numbers and piece numbers out.
-
-Where in a text its pieces stand, so that the text itself can be shown, and not what was read of it.
-"""
+"""Texts to word numbers and piece numbers, by both vocabularies; where each piece is in its text."""
 
 import hashlib
 import threading
@@ -18,25 +13,27 @@ from mein.text.ragged import Ragged, concatenate, ragged
 from mein.text.words import END, WordCounter, Words, WordsConfig, tokenize, words_in
 
 BATCH_CHARACTERS = 2_000_000  # text that is encoded at once; a document at least
-LONGEST_PIECES = 1_000_000  # about 4 MB of text: a longer document tells imitators no more, and fills memory
-TABLE_TOKENS = 50_000  # about 15 MB; with more distinct tokens than this, begin to remember anew
+LONGEST_PIECES = (
+    1_000_000  # about 4 MB of text: a longer document fills memory, and imitators learn no more from it
+)
+TABLE_TOKENS = 50_000  # about 15 MB; with more distinct tokens than this, start an empty table
 END_TOKEN, END_ROW = "", 0  # no tokenizer yields an empty token
 
 
 class Reader(Protocol):
-    """What an expert of other make reads of each text: a row of its own numbers."""
+    """What an expert reads instead of words: a row of numbers for each text."""
 
     @property
     def fingerprint(self) -> str:
-        """Equal for two readers only if they read alike."""
+        """Equal for two readers only if they give the same rows."""
 
     @property
     def is_slow(self) -> bool:
-        """Whether its work is to be shown, and kept, a few documents at a time."""
+        """Whether it is slow, so that progress is shown and kept every few documents."""
 
     @property
     def size(self) -> int | None:
-        """How many numbers each row holds, where all hold as many."""
+        """How many numbers each row holds, if all rows hold the same number."""
 
     def __call__(self, texts: Sequence[str]) -> Ragged:
         """A row for each text."""
@@ -46,8 +43,8 @@ class Indexer:
     """Turns texts into word numbers for experts and piece numbers for imitators.
 
     The pieces of a text are those of `" ".join(tokenize(text))`. Since no piece spans a space, each
-    distinct token is cut and looked up once and then remembered: that is what makes this fast.
-    Pickling leaves the remembered tokens behind. Threads may share an indexer; they take turns.
+    distinct token is cut and looked up once and then cached, for speed. Pickling omits the cache.
+    Threads may share an indexer; they take turns.
     With a `reader`, experts read what it makes of the text instead of words.
     """
 
@@ -66,7 +63,7 @@ class Indexer:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Equal for two indexers only if they index alike."""
+        """Equal for two indexers only if they give the same numbers."""
         readers = [] if self.reader is None else [self.reader.fingerprint]
         words = "\n".join([self.words_config.model_dump_json(), *self.words.words, *readers])
         return hashlib.blake2b(words.encode("utf-8") + self.pieces.model, digest_size=16).hexdigest()
@@ -82,7 +79,7 @@ class Indexer:
         return (words if self.reader is None else self.reader(texts)), pieces
 
     def pieces_of(self, texts: Sequence[str]) -> Ragged:
-        """The piece numbers of each text alone."""
+        """The piece numbers of each text."""
         return self._encode(texts)[1]
 
     def _encode(self, texts: Sequence[str]) -> tuple[Ragged, Ragged]:
@@ -106,7 +103,7 @@ class Indexer:
 
 
 class TokenTable(dict[str, int]):
-    """The row of each token met so far; a row has a word number (or none) and piece numbers.
+    """The row of each token found so far; a row has a word number (or none) and piece numbers.
 
     Row 0 is the end of sequence, a token with a word number and no pieces.
     """
@@ -159,8 +156,8 @@ Spelled = tuple[str, int, int]
 
 
 def spelled_pieces(indexer: Indexer, text: str) -> Iterator[Spelled]:
-    """Each piece with its letters as they were read, behind a space where it begins a word, and where it
-    stands in the text: its first character, and one past its last."""
+    """Each piece: its letters as they were read, after a space where it begins a word; and its place in the
+    text, from its first character to one past its last."""
     words = words_in(text, indexer.words_config)
     cut = indexer.pieces.encode([word for word, _, _ in words])
     for (word, start, stop), pieces in zip(words, cut, strict=True):
@@ -170,7 +167,7 @@ def spelled_pieces(indexer: Indexer, text: str) -> Iterator[Spelled]:
 
 
 def _inside(indexer: Indexer, word: str, pieces: list[int]) -> Iterator[tuple[int, int]]:
-    """The characters of a word that each of its pieces spells; unknown ones take what lies between."""
+    """The characters of a word that each piece spells; unknown pieces spell what is between others."""
     spelled = [piece.strip() for piece in indexer.pieces.fragments(pieces)]
     at = 0
     for place, (piece, letters) in enumerate(zip(pieces, spelled, strict=True)):

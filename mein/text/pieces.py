@@ -46,17 +46,17 @@ class Pieces:
     def from_counts(cls, counter: WordCounter, config: PiecesConfig) -> "Pieces":
         """Learn pieces from the words of a counted corpus.
 
-        Byte-pair encoding looks at words and how often each occurs, at nothing else: learning from
-        the counts gives the very pieces that learning from the whole text would give, without a
-        sample of it and without a limit on the length of a document. Memory is bounded by leaving
-        out the rarest words where there are more than `MAX_LEARNED`.
+        Byte-pair encoding uses only words and their frequencies: learning from the counts gives the
+        same pieces as learning from the complete text, without a sample of it and without a limit on
+        the length of a document. Memory is bounded: of more than `MAX_LEARNED` words the rarest are
+        left out.
         """
         if not counter.frequency:
             raise InputError(
                 f"The {counter.documents} documents hold no word to learn pieces from; "
                 "check the text column and that the texts are not empty."
             )
-        # sorted: the same counts give the same bytes, in whatever order the words were met.
+        # sorted: the same counts give the same bytes, in whatever order words occurred.
         lines = (f"{word}\t{count}" for word, count in sorted(_most_frequent(counter, config)))
         model = io.BytesIO()
         sentencepiece.SentencePieceTrainer.train(
@@ -69,7 +69,7 @@ class Pieces:
             hard_vocab_limit=False,  # a small corpus runs out of pairs to merge: then fewer
             character_coverage=config.character_coverage,
             # The words are tokenized and cased by then. The default, nmt_nfkc, would also fold
-            # signs ("…" to "...", "ﬁ" to "fi"): pieces would no longer spell the text they show.
+            # signs ("…" to "...", "ﬁ" to "fi"): pieces would no longer spell the text.
             normalization_rule_name="identity",
             pad_id=PADDING,
             unk_id=UNKNOWN,
@@ -91,7 +91,7 @@ class Pieces:
             ) from error
         except RuntimeError as error:
             raise _damaged(path) from error
-        if not pieces._is_ours():
+        if not pieces._has_specials():
             raise _damaged(path)
         return pieces
 
@@ -108,12 +108,12 @@ class Pieces:
         return int(self._processor.get_piece_size())
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """The piece numbers of each text; words are what stands between spaces."""
+        """The piece numbers of each text; words are separated by spaces."""
         encoded: list[list[int]] = self._processor.encode(list(texts), num_threads=1)
         return encoded
 
     def fragments(self, ids: Sequence[int]) -> list[str]:
-        """What each piece spells; a space stands in front of the first piece of a word.
+        """What each piece spells, with a space before the first piece of a word.
 
         Padding spells nothing, unknown a replacement sign; joined, the fragments are the text.
         """
@@ -123,17 +123,16 @@ class Pieces:
             for i in map(int, ids)
         ]
 
-    def _is_ours(self) -> bool:
+    def _has_specials(self) -> bool:
         processor = self._processor
         specials = (processor.pad_id(), processor.unk_id(), processor.bos_id(), processor.eos_id())
         return specials == (PADDING, UNKNOWN, -1, -1) and processor.piece_to_id(SPACE) > UNKNOWN
 
 
 def _most_frequent(counter: WordCounter, config: PiecesConfig) -> Iterable[tuple[str, int]]:
-    """The words to learn from, with their counts; a checksum of the word decides between equals.
+    """The words to learn from, with their counts; among equal counts, a checksum of the word decides.
 
-    Not their spelling: where most words occur once, as clauses of a script without spaces do, the
-    first of the alphabet would be a poor choice.
+    Spelling would be a poor choice where most words occur once, as do clauses of a script without spaces.
     """
     limit = max(MAX_LEARNED, 3 * config.vocabulary_size)
     if len(counter.frequency) <= limit:
@@ -143,19 +142,18 @@ def _most_frequent(counter: WordCounter, config: PiecesConfig) -> Iterable[tuple
 
 
 def _vocabulary_size(counter: WordCounter, config: PiecesConfig) -> int:
-    """As many pieces as can each be seen a few times; never fewer than the characters need.
+    """As many pieces as can each occur a few times; never fewer than the characters need.
 
-    One for every word of `min_count` occurrences; words of ten times as many are worth being whole,
-    which takes about one more piece each, the parts that they are merged from. So 6 to 10% of the
-    pieces occur fewer than 5 times, for 20 reviews as for 20,000, where a fixed 20,000 pieces give
-    74% on the 10,664 short reviews of Rotten Tomatoes.
+    One for every word with `min_count` occurrences, and one more for every word with ten times as many,
+    which so becomes a piece itself. Then 6 to 10% of the pieces occur fewer than 5 times, for 20 reviews
+    as for 20,000; with a fixed 20,000 pieces it is 74% on the 10,664 short reviews of Rotten Tomatoes.
     """
     characters = len(set("".join(counter.frequency))) + 3  # and space, padding, unknown
     counts = counter.frequency.values()
     frequent = sum(count >= config.min_count for count in counts)
-    whole = sum(count >= 10 * config.min_count for count in counts)
-    return max(characters, min(config.vocabulary_size, characters + frequent + whole))
+    very_frequent = sum(count >= 10 * config.min_count for count in counts)
+    return max(characters, min(config.vocabulary_size, characters + frequent + very_frequent))
 
 
 def _damaged(path: Path) -> RunError:
-    return RunError(f"{path} is damaged or no model of pieces; restore it from a copy or train again.")
+    return RunError(f"{path} is damaged or not a model of pieces; restore it from a copy or train again.")

@@ -36,7 +36,7 @@ class Ragged:
         return Ragged(self.values[source], offsets)
 
     def tail(self, longest: int | None) -> "Ragged":
-        """The rows, of longer ones only the last so many values.
+        """The rows, each with at most its last `longest` values.
 
         >>> ragged([[5, 6, 7], [8]]).tail(2).to_lists()
         [[6, 7], [8]]
@@ -46,7 +46,7 @@ class Ragged:
         return self._cut(self.offsets[1:] - np.minimum(self.lengths, longest), longest)
 
     def head(self, longest: int) -> "Ragged":
-        """The rows, of longer ones only the first so many values.
+        """The rows, each with at most its first `longest` values.
 
         >>> ragged([[5, 6, 7], [8]]).head(2).to_lists()
         [[5, 6], [8]]
@@ -54,7 +54,7 @@ class Ragged:
         return self._cut(self.offsets[:-1], longest) if (self.lengths > longest).any() else self
 
     def pieces(self, longest: int | None) -> "Ragged":
-        """The rows, longer ones cut into several of so many values, the last of them shorter.
+        """The rows, longer ones cut into several of `longest` values, the last of them shorter.
 
         >>> ragged([[5, 6, 7], [8]]).pieces(2).to_lists()
         [[5, 6], [7], [8]]
@@ -80,7 +80,7 @@ class Ragged:
 
 
 def ragged(rows: Sequence[Sequence[int]]) -> Ragged:
-    """Lay lists of integers end to end."""
+    """Lists of integers, end to end."""
     values = np.array([value for row in rows for value in row], np.int32)
     return Ragged(values, offsets_of([len(row) for row in rows]))
 

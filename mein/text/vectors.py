@@ -1,8 +1,7 @@
-"""Word vectors from raw text: which words stand near which, brought to few dimensions.
+"""Word vectors from raw text. Not part of words.py because it needs scipy and scikit-learn.
 
-A word's row of positive pointwise mutual information with its neighbors says much of what it means (Levy
-& Goldberg 2014); the strongest singular vectors keep the most of it. It takes seconds, up to half
-a minute, and no labels.
+The strongest singular vectors of the words' positive pointwise mutual information with their neighbors
+(Levy & Goldberg 2014). They take seconds, up to half a minute, and no labels.
 """
 
 from collections.abc import Iterable
@@ -15,8 +14,8 @@ from mein.text.ragged import Ragged
 from mein.text.words import SPECIALS
 
 REACH = 5  # words to either side; one at distance k counts 1 / k
-SMOOTHING = 0.75  # of how often a neighbor occurs, so that rare ones do not count for too much
-RARE = 1e-3  # share of running text: words more frequent than that count less and less (Arora et al. 2017)
+SMOOTHING = 0.75  # exponent of a neighbor's frequency, so that rare neighbors do not count too much
+RARE = 1e-3  # share of running text: more frequent words count less and less (Arora et al. 2017)
 MOST_WORDS = 20_000_000  # of running text
 
 
@@ -38,9 +37,9 @@ def word_vectors(texts: Iterable[Ragged], vocabulary_size: int, dim: int, seed: 
 
 
 def neighbors(texts: Iterable[Ragged], vocabulary_size: int) -> tuple[csr_array, np.ndarray]:
-    """How near words stand to each other (V, V), symmetric, and how often each occurs (V,).
+    """How near words are to each other (V, V), symmetric, and how often each occurs (V,).
 
-    Read are no more texts than have `MOST_WORDS` words; signs of padding and of the end are no words.
+    Reads texts up to `MOST_WORDS` words; padding and end of sequence are not words.
     """
     near = csr_array((vocabulary_size, vocabulary_size), dtype=np.float32)
     counts = np.zeros(vocabulary_size, np.int64)

@@ -22,11 +22,11 @@ SPECIALS = 2
 VERSION = 1
 HEADER = "mein words"
 
-# Longer runs of word characters (base64, a text without spaces) are cut, so that neither a table of
-# words nor the BPE learner, which crashes at 65,536 characters, ever holds a huge one.
+# Longer runs of word characters (base64, a text without spaces) are cut, so that tables of words and the
+# BPE learner, which crashes at 65,536 characters, hold no huge word.
 LONGEST_WORD = 1000
 # subtle: "▁" is sentencepiece's own sign for a space and half a surrogate pair is no UTF-8: both
-# are skipped here, at the door, so that nothing behind it has to mind them.
+# are skipped here, so that no later code meets them.
 PATTERNS = {
     "words": re.compile(rf"\w{{1,{LONGEST_WORD}}}|[^\w\s▁\ud800-\udfff]"),
     "paper": re.compile(rf"\w{{1,{LONGEST_WORD}}}"),
@@ -44,7 +44,7 @@ class WordsConfig(Settings):
     min_documents: int = Field(default=2, ge=1)
     """Keep words that occur in at least this many documents; if there are none, keep every word."""
     max_words: int = Field(default=100_000, ge=1)
-    """Keep at most this many words, the most frequent ones."""
+    """Largest number of words; the most frequent ones are kept."""
     max_length: Annotated[int, Field(ge=2)] | None = 1_000
     """The expert reads at most this many words of a document, the last ones; none: all."""
 
@@ -100,11 +100,11 @@ class Words:
             counts.append(int(fields[1]))
             document_counts.append(int(fields[2]))
         if len(set(words)) < len(words):
-            raise _damaged(path, "a word stands in it twice")
+            raise _damaged(path, "a word occurs in it twice")
         return cls(tuple(words), np.array(counts, np.int64), np.array(document_counts, np.int64))
 
     def save(self, path: Path) -> None:
-        """Write one word a line with its counts, below a line of version, documents and words."""
+        """Write a line for each word with its counts, below a line of version, documents, and words."""
         lines = [f"{HEADER}\t{VERSION}\t{self.counts[END]}\t{len(self.words)}"]
         columns = zip(self.words, self.counts[SPECIALS:], self.document_counts[SPECIALS:], strict=True)
         lines += [f"{word}\t{count}\t{documents}" for word, count, documents in columns]
@@ -135,8 +135,8 @@ class WordCounter:
     """Counts words and the documents they are in, as a stream.
 
     Memory is bounded: above `limit` distinct words the rarest are dropped (those of one document
-    first) until half the limit is left. A word that was dropped counts from 0 when it comes again,
-    so the count of a rare word may be a little low; that of a word frequent throughout is exact.
+    first) until half the limit is left. A dropped word counts from 0 when it occurs again, so the count of a
+    rare word may be a little low; that of a word that is frequent throughout is exact.
     The default takes about 60 MB; 20,000 film reviews have 68,000 distinct words.
     """
 
@@ -165,7 +165,7 @@ class WordCounter:
             floor += 1
             kept = {word: n for word, n in self.in_documents.items() if n >= floor}
             self.in_documents = Counter(kept)
-        # subtle: rebuilt, because a dict that only loses keys never gives memory back.
+        # subtle: rebuilt, because a dict that only loses keys never frees memory.
         self.frequency = Counter({word: self.frequency[word] for word in self.in_documents})
 
 
@@ -185,7 +185,7 @@ def tokenize(text: str, config: WordsConfig) -> list[str]:
 
 
 def _read_header(path: Path, lines: list[str]) -> int:
-    """The number of documents, once the version and the number of lines are right."""
+    """The number of documents, after the version and the number of lines are verified."""
     fields = lines[0].split("\t")
     if len(fields) < 2 or fields[0] != HEADER or not _is_count(fields[1]):
         raise _damaged(path, f"its first line is not `{HEADER}<TAB>version`")
@@ -207,7 +207,7 @@ def _damaged(path: Path, reason: str) -> RunError:
 
 
 def words_in(text: str, config: WordsConfig) -> list[tuple[str, int, int]]:
-    """The words that `tokenize` finds, each with where it stands in the text.
+    """The words that `tokenize` finds, each with its place in the text.
 
     >>> words_in("So<br>GOOD!", WordsConfig())
     [('so', 0, 2), ('good', 6, 10), ('!', 10, 11)]
@@ -224,7 +224,7 @@ def words_in(text: str, config: WordsConfig) -> list[tuple[str, int, int]]:
 
 
 def _lowered(text: str) -> tuple[str, Sequence[int]]:
-    """The text in lower case, and the place that each of its characters came from: some letters grow."""
+    """The text in lower case, and each character's place in the original: some letters become two."""
     lowered = text.lower()
     if len(lowered) == len(text):
         return lowered, range(len(text))

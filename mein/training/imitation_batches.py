@@ -1,10 +1,5 @@
 # mypy: disable-error-code="no-untyped-call"
-"""Documents of far shards in one batch, fetched ahead.
-
-The order of stage 2: documents from shards far apart meet in a batch, and memory stays bounded.
-
-Batches fetched ahead of the work on them, by a thread; on a GPU, on a stream of its own.
-"""
+"""Batches of stage 2: documents from distant shards, with bounded memory, fetched ahead by a thread."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,15 +18,15 @@ from mein.store.store import Store
 from mein.text.batches import PiecesOnDevice, by_tokens, to_device
 from mein.text.ragged import Ragged, concatenate
 
-BYTES_TOGETHER = 64_000_000  # of pieces and of what the expert says of documents
+BYTES_TOGETHER = 64_000_000  # of pieces and soft labels
 
 
 class MixedShards:
     """Encoded texts, read by groups of shards drawn at random, the documents of a group shuffled.
 
-    Text often lies sorted, by date, by source, or even by label. Read shard by shard, imitators lean to
-    the labels of the last one (log/). Up to some 15 million pieces are one group: then an epoch's
-    order is a permutation of all documents. One group is held at a time. Rows count on from store to store.
+    Text is often sorted by date, source, or even label. Read shard by shard, imitators are biased towards
+    the labels of the last one (log/). Up to about 15 million pieces are one group: then an epoch's order is
+    a permutation of all documents. One group is held at a time. Rows are numbered across stores.
     """
 
     def __init__(self, stores: Sequence[Store], classes: int, device: torch.device, seed: int) -> None:
@@ -48,7 +43,7 @@ class MixedShards:
             self.group_of[group] = number
             self.shift[group] = np.cumsum(lengths[group]) - lengths[group] - self.starts[group]
         self.held: tuple[int, PiecesOnDevice, Tensor] | None = None
-        """The group that was asked for last: its number, its pieces, and the expert's word on it."""
+        """The last group: its number, pieces, and soft labels."""
 
     def __len__(self) -> int:
         """How many documents there are."""
@@ -68,11 +63,11 @@ class MixedShards:
                 yield rows[batch]
 
     def fetch(self, rows: np.ndarray) -> tuple[PiecesOnDevice, Tensor, np.ndarray]:
-        """The group that planned rows belong to, the expert's word on it, and where in it they are."""
+        """The pieces and soft labels of the group of planned rows, and their places in it."""
         shards = np.searchsorted(self.starts, rows, side="right") - 1
         number = int(self.group_of[shards[0]])
         if self.held is None or self.held[0] != number:
-            self.held = None  # before the next one is made: not both at a time
+            self.held = None  # frees it before the next one is made
             self.held = self._on_device(number)
         _, pieces, probs = self.held
         return pieces, probs, rows + self.shift[shards]
@@ -93,35 +88,35 @@ class MixedShards:
 
 
 def _shard_bytes(store: Store, classes: int) -> np.ndarray:
-    """What each shard takes: 4 bytes a piece, and for each document where it starts and the expert's word."""
+    """Memory of each shard: 4 bytes per piece, and for each document its start and soft labels."""
     pieces = np.array([shard.pieces for shard in store.shards])
-    if not pieces.any():  # an early store does not tell: all alike
+    if not pieces.any():  # early stores do not list them: assume equal shares
         pieces = np.full(store.shard_count, store.manifest.pieces / max(1, store.shard_count))
     found: np.ndarray = 4 * pieces + (8 + 4 * classes) * np.asarray(store.shard_lengths)
     return found
 
 
 def _groups(shards: np.ndarray, sizes: np.ndarray) -> list[np.ndarray]:
-    """Shards in their order, cut wherever a group would become too large; a huge shard is one by itself."""
+    """Shards in order, cut where a group would become too large; a huge shard is its own group."""
     groups: list[list[int]] = []
-    room = 0
+    left = 0
     for shard in shards.tolist():
-        if not groups or sizes[shard] > room:
+        if not groups or sizes[shard] > left:
             groups.append([])
-            room = BYTES_TOGETHER
+            left = BYTES_TOGETHER
         groups[-1].append(shard)
-        room -= sizes[shard]
+        left -= sizes[shard]
     return [np.array(group, np.int64) for group in groups]
 
 
-AHEAD = 2  # batches that are fetched before the one at work is done
-MOST_KEPT = 8  # batches that a GPU may still have to work on: each takes memory
+AHEAD = 2  # batches that are fetched before the current one is done
+MOST_KEPT = 8  # batches queued on a GPU: each takes memory
 
 
 def fetched(
     plan: Iterable[np.ndarray], fetch: Callable[[np.ndarray], Any]
 ) -> Iterator[tuple[np.ndarray, Any]]:
-    """Each planned batch with what was fetched for it, by a thread, while those before were at work."""
+    """Each planned batch, fetched by a thread while earlier ones are in use."""
     side = SideStream() if torch.cuda.is_initialized() else None
     work = fetch if side is None else side.working(fetch)
     with ThreadPoolExecutor(1, "fetch") as thread:
@@ -141,19 +136,19 @@ def fetched(
 
 
 class SideStream:
-    """Where a GPU fetches: beside its work, so that whoever fetches need not wait for that to be done.
+    """A second stream of a GPU, so that fetching does not wait for the work on earlier batches.
 
-    The memory of a batch belongs to this stream, which would take it for the next batch while the other
-    still reads it: batches are kept until that is over.
+    The memory of a batch belongs to this stream, which would reuse it for the next batch while the other
+    stream still reads it: so batches are kept until they are no longer used.
     """
 
     def __init__(self) -> None:
         self.stream = _side_stream(torch.cuda.current_device())
-        self.stream.wait_stream(torch.cuda.current_stream())  # what is fetched from may be on its way
+        self.stream.wait_stream(torch.cuda.current_stream())  # what is fetched from may still be copied
         self.kept: deque[tuple[Any, torch.cuda.Event]] = deque()
 
     def working(self, fetch: Callable[[np.ndarray], Any]) -> Callable[[np.ndarray], Any]:
-        """`fetch` on this stream, and done when it returns."""
+        """`fetch` on this stream, complete when it returns."""
 
         def work(rows: np.ndarray) -> Any:
             with torch.cuda.stream(self.stream):
@@ -164,16 +159,16 @@ class SideStream:
         return work
 
     def keep(self, batch: Any) -> None:
-        """Keep a batch until the work that was queued on it is done; so are at most a few."""
+        """Keep a batch until the work queued on it is done; at most a few batches are kept."""
         event = torch.cuda.Event()
         event.record()
         self.kept.append((batch, event))
         while self.kept and (len(self.kept) > MOST_KEPT or self.kept[0][1].query()):
-            self.kept[0][1].synchronize()  # subtle: first; once let go, its memory is the next batch's
+            self.kept[0][1].synchronize()  # subtle: first; once freed, its memory is the next batch's
             self.kept.popleft()
 
 
 @cache
 def _side_stream(device: int) -> torch.cuda.Stream:
-    """One for good: torch keeps freed memory for the stream that it was given to."""
-    return torch.cuda.Stream(device, priority=-1)  # its work is short, and awaited
+    """One stream per device: torch reuses freed memory only on the stream that allocated it."""
+    return torch.cuda.Stream(device, priority=-1)  # its work is short and urgent

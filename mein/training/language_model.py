@@ -1,9 +1,4 @@
-"""Pre-training an LSTM.
-
-What a language model loses on a segment of text, read by one process or by several.
-
-Before Algorithm 1: a language model learns from all training text, labels unseen.
-"""
+"""Before Algorithm 1: a language model is pre-trained on all training text, without labels."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -39,7 +34,7 @@ def segment_losses(
 ) -> tuple[Tensor, Tensor]:
     """-log p (B, L) of every next word in rows (B, L + 1), 0 where it is padding, and the state after them.
 
-    Padding is read and then left out, for to pick words a GPU would have to be waited for.
+    Padding is read and then left out, because selecting words would wait for the GPU.
     """
     with fast_precision(device_of(model)):
         outputs, state = model.read(direction, rows[:, :-1], state, rate, dropout)
@@ -60,7 +55,7 @@ def mean_loss(
 ) -> tuple[Tensor, Tensor]:
     """The mean of `segment_losses`, and the state after them, a constant; of a share, its part of the mean.
 
-    The state is that of all rows, whoever read them, so that another number of processes can go on.
+    The state covers the rows of all processes, so that another number of processes can continue.
     """
     words = (rows[:, 1:] != 0).sum()
     if share is None:
@@ -125,7 +120,7 @@ def train_language_model(
     runtime: Runtime,
     seed: int,
 ) -> StageOutcome:
-    """Learn to say the next word (and the one before) of some texts; judged on another text."""
+    """Learn to predict the next word (and the previous one) of texts; evaluated on held-out text."""
     device = device_of(model)
     blocks = Blocks(texts, config, seed)
     if blocks.columns == 0:
@@ -154,14 +149,14 @@ def train_language_model(
     stage = Stage(STAGE, named, blocks.columns, blocks.plan, fetch, loss, score, carried=carried)
     with full_speed_softmax(), ExitStack() as stack:
         if ranks.world() == 1 and max(blocks.widths) >= config.segment:
-            for direction in range(len(model.readers)):  # before other threads have work for the device
+            for direction in range(len(model.readers)):  # before other threads use the device
                 stack.enter_context(model.reader(direction).capturing(config.lanes, config.segment))
         return train(stage, config, runtime)
 
 
 @dataclass(frozen=True)
 class TextSegment:
-    """Words (B, L + 1) for each direction, whether a block begins with them, and whose rows are our share."""
+    """Words (B, L + 1) for each direction, whether a block begins with them, and this process's rows."""
 
     rows: list[Tensor]
     is_first: bool
@@ -171,8 +166,8 @@ class TextSegment:
 class Blocks:
     """The text as matrices of words (lanes, columns), each read from left to right from a zero state.
 
-    A stream's block is a shard; a document's block is as many documents of like length as there are
-    lanes. How many columns a block has does not change from epoch to epoch.
+    A block of a stream is a shard; a block of documents has one document of similar length in each lane.
+    The number of columns of a block is the same in every epoch.
     """
 
     def __init__(self, texts: Sequence[EncodedText], config: PretrainingConfig, seed: int) -> None:
@@ -205,7 +200,7 @@ class Blocks:
     def plan(self, epoch: int) -> Iterator[np.ndarray]:
         """The segments of an epoch, as numbers of columns; blocks in random order.
 
-        The columns of later epochs have higher numbers, so that a number tells its epoch too.
+        Columns are numbered across epochs, so that a number determines its epoch too.
         """
         for block in numpy_generator(self.seed, "blocks", epoch).permutation(len(self.parts)):
             for start in range(0, self.widths[block], self.config.segment):
@@ -240,7 +235,7 @@ class Blocks:
         return side_by_side(words.take(order), self._lanes(int(words.lengths.sum())))
 
     def _lanes(self, words: int) -> int:
-        """Fewer lanes for a stream that would be too short for a segment in each."""
+        """Fewer lanes if the stream is too short for a segment in each."""
         return int(np.clip(words // self.config.segment, 1, self.config.lanes))
 
 
@@ -268,7 +263,7 @@ def perplexity(model: LanguageModel, held_out: EncodedText) -> float:
     for shard in range(held_out.shard_count):
         documents = held_out.words(shard)
         order = np.argsort(documents.lengths, kind="stable")
-        order = order[documents.lengths[order] > 1]  # in the others no word has another before it
+        order = order[documents.lengths[order] > 1]  # the others have no word after another
         read = partial(_loss_and_words, model, documents)
         for loss, count in in_batches(documents.lengths, order, batch_tokens(device) // 8, read):
             total += loss
@@ -277,7 +272,7 @@ def perplexity(model: LanguageModel, held_out: EncodedText) -> float:
 
 
 def _loss_and_words(model: LanguageModel, documents: Ragged, rows: np.ndarray) -> tuple[Tensor, Tensor]:
-    """The sum of -log p over some documents' words and all directions, and over how many it goes."""
+    """The sum of -log p over some documents' words and all directions, and the number of words."""
     batch = pad_words(documents.take(rows), device_of(model))
     mirrored = batch.words.gather(1, reversal(batch.lengths, batch.words.shape[1]))
     total, words = torch.zeros(2, dtype=torch.float64, device=batch.words.device)

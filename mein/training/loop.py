@@ -1,11 +1,4 @@
-"""The one epoch loop, checkpointed to the batch.
-
-Where a stage stands, to the batch, and how that is kept on disk and taken up again.
-
-The running mean of weights over steps: steadier than the weights of any one step.
-
-The one training loop: steps, clipping, decay, dev selection, early stopping, checkpoints, metrics.
-"""
+"""The training loop of every stage: steps, clipping, decay, early stopping, checkpoints, metrics."""
 
 import math
 import time
@@ -33,7 +26,7 @@ from mein.training.parallel import sum_gradients
 
 @dataclass(frozen=True)
 class Stage:
-    """What a stage hands to the loop. Exactly `parameters` are trained; nothing else moves."""
+    """What the loop needs of a stage. Exactly `parameters` are trained; nothing else changes."""
 
     name: str
     parameters: Mapping[str, nn.Parameter]
@@ -42,25 +35,25 @@ class Stage:
     plan: Callable[[int], Iterator[np.ndarray]]
     """The batches of an epoch, as rows; the same for the same epoch, always."""
     fetch: Callable[[np.ndarray], Any]
-    """One planned batch, or our share of it, on its device; this is done ahead, in a thread."""
+    """One planned batch, or this process's share of it, on its device; called ahead, in a thread."""
     loss: Callable[[Any, int], Tensor]
     """The loss of a fetched batch at one step; its randomness comes from the step's number.
     Those of all processes add up to that of the planned batch."""
     score: Callable[[], dict[str, float]]
     """What is measured after an epoch; the first value decides, the second breaks ties; less is better."""
     min_gain: float = 0.0
-    """By how much the first value must fall below its start for the start to be left."""
+    """How far the first value must fall below that of epoch 0 for another epoch to be best."""
     begin: Callable[[int], None] | None = None
-    """What is done before an epoch's first batch."""
+    """Called before an epoch's first batch."""
     carried: Mapping[str, Tensor] = field(default_factory=dict)
     """Tensors that change from step to step but are not trained; a checkpoint keeps them too."""
     takes_last: bool = False
-    """Whether the last epoch is taken, whatever is measured: where the measure is not the goal."""
+    """Whether the last epoch is kept, whatever is measured, because the measure is not the goal."""
 
 
 @dataclass
 class StageState:
-    """Where a stage stands, to the batch."""
+    """How far a stage has come, to the batch."""
 
     epoch: int = 0
     batch: int = 0
@@ -70,7 +63,7 @@ class StageState:
     learned: int = 0
     """Documents whose loss is in the sum."""
     not_finite: int = 0
-    """Steps whose loss is not."""
+    """Steps with a loss that is not finite."""
     best_epoch: int = 0
     best_score: dict[str, float] = field(default_factory=dict)
     lines: int = 0
@@ -110,7 +103,7 @@ def restore_state(
 
 
 def _check_shapes(path: Path, stage: Stage, tensors: Mapping[str, Tensor]) -> None:
-    """Refuse another network's checkpoint; subtle: copying alone would broadcast some of them."""
+    """Refuse another network's checkpoint; subtle: a copy would broadcast some tensors."""
     wanted = {f"now.{name}": p.shape for name, p in stage.parameters.items()}
     found = {name: tensor.shape for name, tensor in tensors.items() if name.startswith("now.")}
     if found != wanted:
@@ -126,14 +119,14 @@ def copy_into(parameters: Mapping[str, nn.Parameter], values: Mapping[str, Tenso
         parameter.copy_(values[name])
 
 
-FIRST_STEPS = 10  # how fast the mean forgets where the weights started
+FIRST_STEPS = 10  # how fast the mean forgets the initial weights
 
 
 class Average:
     """a <- d a + (1 - d) w after every step, with d = min(decay, (1 + step) / (10 + step)).
 
-    Early on d is small, so that the mean is one of trained weights and not of the start. A decay of 0
-    keeps no mean: the weights of the last step stand for it.
+    Early on d is small, so that the mean is of trained weights and not of the start. A decay of 0 keeps
+    no mean and uses the weights of the last step.
     """
 
     def __init__(self, parameters: Mapping[str, nn.Parameter], decay: float) -> None:
@@ -144,7 +137,7 @@ class Average:
 
     @torch.no_grad()
     def follow(self, step: int) -> None:
-        """Take in the weights after a step."""
+        """Update the mean with the weights after a step."""
         if self.tensors:
             decay = min(self.decay, (1 + step) / (FIRST_STEPS + step))
             weights: list[Tensor] = [*self.parameters]
@@ -152,7 +145,7 @@ class Average:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """The mean in the place of the weights, for as long as it lasts."""
+        """Replace the weights by the mean inside the context."""
         kept = [p.detach().clone() for p in self.parameters] if self.tensors else []
         self._fill(list(self.tensors.values()))
         try:
@@ -213,8 +206,8 @@ class StageOutcome:
 def train(stage: Stage, config: OptimizationConfig, runtime: Runtime) -> StageOutcome:
     """Train to the best epoch; its weights are left in `stage.parameters`.
 
-    Epoch 0, the weights as they came, is a candidate. After a kill the stage goes on where its
-    last checkpoint stood. Several processes share each batch, and take every step together.
+    Epoch 0, the initial weights, is a candidate. After a kill the stage continues from its last
+    checkpoint. Several processes share each batch, and take every step together.
     """
     optimizer = torch.optim.Adam(list(stage.parameters.values()), lr=config.learning_rate, fused=True)
     path = runtime.folder / f"{stage.name}.checkpoint.safetensors"
@@ -277,7 +270,7 @@ def _run_epoch(
 
 
 def _log_not_finite(stage: str, state: StageState, reporter: Reporter) -> None:
-    """Say how many of an epoch's steps had no finite gradient; refuse to go on where that is all of them."""
+    """Log how many of an epoch's steps had no finite gradient; stop if none had one."""
     if state.not_finite == state.batch > 0:
         raise RunError(
             f"No step of epoch {state.epoch + 1} of the stage {stage} had a finite gradient: "
@@ -288,7 +281,7 @@ def _log_not_finite(stage: str, state: StageState, reporter: Reporter) -> None:
 
 
 class Losses:
-    """The losses of an epoch, fetched from the device now and then: to ask after each step would stall it."""
+    """The losses of an epoch, fetched from the device now and then: fetching each would stall it."""
 
     def __init__(self, state: StageState) -> None:
         self.state = state
@@ -297,11 +290,11 @@ class Losses:
         self.shown = ""
 
     def add(self, loss: Tensor, documents: int) -> None:
-        """Take in the mean loss of so many documents."""
+        """Add the mean loss of a step's documents."""
         self.pending.append((documents, loss.double()))
 
     def settle(self) -> None:
-        """Bring the sum up to date, one loss after another, so that it does not depend on the clock."""
+        """Update the sum, one loss after another, so that it does not depend on the clock."""
         if self.pending:
             losses = torch.stack([loss for _, loss in self.pending]).tolist()
             for (documents, _), loss in zip(self.pending, losses, strict=True):
@@ -313,7 +306,7 @@ class Losses:
         self.pending, self.settled = [], time.monotonic()
 
     def note(self) -> str:
-        """The mean so far, as it was half a second ago at worst."""
+        """The mean so far, at most half a second old."""
         if time.monotonic() - self.settled > NOTE_SECONDS:
             self.settle()
             self.shown = f"loss {self.state.loss_sum / max(1, self.state.learned):.4g}"
@@ -329,8 +322,8 @@ def take_step(
 ) -> Tensor:
     """One step of Adam; the loss of the batch, of all processes' shares, still on its device.
 
-    In half precision a gradient may overflow on its way through a document. Then clipping would make it nan,
-    and so no step is taken, and nan is the loss.
+    In half precision a gradient may overflow on its way through a document. Clipping would then make it nan,
+    so no step is taken, and the loss is nan.
     """
     for group in optimizer.param_groups:
         group["lr"] = learning_rate(config, state, stage.documents)
@@ -340,7 +333,7 @@ def take_step(
     total = sum_gradients(list(stage.parameters.values()), loss.detach())
     if config.clip is not None:
         norm = nn.utils.clip_grad_norm_(list(stage.parameters.values()), config.clip)
-        optimizer.found_inf = (~norm.isfinite()).float()  # type: ignore[attr-defined]  # 1: a fused Adam rests
+        optimizer.found_inf = (~norm.isfinite()).float()  # type: ignore[attr-defined]  # 1: a fused Adam skips the step
         total = torch.where(norm.isfinite(), total, math.nan)
     optimizer.step()
     return total
@@ -366,13 +359,13 @@ def _evaluate(
     """Measure the epoch that just ended, record it, and return the best weights so far."""
     with average.in_place():
         measured = ranks.agreed(stage.score())
-        torch.cuda.empty_cache()  # 12 GB with the paper's sizes: other runs, or the next stage, may need them
+        torch.cuda.empty_cache()  # 12 GB with the paper's sizes, for other runs or the next stage
         if stage.takes_last or not state.best_score or _is_better(stage, state, measured):
             state.best_score, state.best_epoch = measured, state.epoch
             best = {name: p.detach().clone() for name, p in stage.parameters.items()}
     loss = state.loss_sum / state.learned if state.learned else None
-    told = {"not_finite": state.not_finite} if state.not_finite else {}
-    facts = {"epoch": state.epoch, "loss": loss, "seconds": round(seconds, 3), **told}
+    skipped = {"not_finite": state.not_finite} if state.not_finite else {}
+    facts = {"epoch": state.epoch, "loss": loss, "seconds": round(seconds, 3), **skipped}
     runtime.folder.record(stage.name, **facts, **measured)
     shown = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in measured.items())
     mark = " *" if state.best_epoch == state.epoch and not stage.takes_last else ""
@@ -384,7 +377,7 @@ def _evaluate(
 
 
 def _is_better(stage: Stage, state: StageState, measured: dict[str, float]) -> bool:
-    """Whether an epoch beats the best so far; the start is left only for more than chance gives."""
+    """Whether an epoch beats the best so far; epoch 0 is only beaten by `min_gain`."""
     new, old = _rank(measured), _rank(state.best_score)
     if state.best_epoch == 0 and stage.min_gain > 0.0:
         return new[0] < old[0] - stage.min_gain

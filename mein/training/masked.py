@@ -1,4 +1,4 @@
-"""Before Algorithm 1: a transformer reads raw text on, by telling which tokens were hidden."""
+"""Before Algorithm 1: a transformer is pre-trained further on raw text, by predicting hidden tokens."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -23,8 +23,8 @@ from mein.training.objectives import Randomness
 from mein.training.parallel import Share, own_share
 
 MASKED_STAGE = "masked_model"
-AS_MASK, AS_OTHER = 0.8, 0.1  # shares of the chosen tokens; the rest is shown as it is
-NOT_ASKED = -1
+AS_MASK, AS_OTHER = 0.8, 0.1  # shares of the chosen tokens; the others are shown unchanged
+NOT_HIDDEN = -1
 
 
 def train_masked_model(
@@ -37,18 +37,18 @@ def train_masked_model(
     runtime: Runtime,
     seed: int,
 ) -> StageOutcome:
-    """Learn to tell the hidden tokens of passages of at most `longest` tokens; judged on another text."""
+    """Learn to predict hidden tokens in passages of at most `longest` tokens; evaluated on held-out text."""
     device = device_of(model)
     passages = Passages(text, longest, config.lanes, seed)
-    judged = hidden_once(held_out, longest, vocabulary, config.masked, seed)
-    if len(passages) == 0 or not any(hidden.count for hidden in judged):
+    evaluated = hidden_once(held_out, longest, vocabulary, config.masked, seed)
+    if len(passages) == 0 or not any(hidden.count for hidden in evaluated):
         raise InputError(
-            f"Of {len(passages):,} passages to learn from and {sum(map(len, judged)):,} held out there is no "
-            "token to hide: give more text, in words that the model knows, or a larger pretraining.masked."
+            f"Of {len(passages):,} passages to learn from and {sum(map(len, evaluated)):,} held out there is "
+            "no token to hide: give more text, in words that the model knows, or a larger pretraining.masked."
         )
 
     def fetch(rows: np.ndarray) -> MaskedBatch:
-        random = numpy_generator(seed, "masks", int(rows[0]))  # a row's number tells its epoch
+        random = numpy_generator(seed, "masks", int(rows[0]))  # a row's number depends on its epoch
         return own_part(hide(passages.take(rows), vocabulary, config.masked, random), device)
 
     def loss(batch: MaskedBatch, step: int) -> Tensor:
@@ -56,7 +56,7 @@ def train_masked_model(
         return token_losses(model, batch, dropout).sum() * batch.weight
 
     def score() -> dict[str, float]:
-        return {"perplexity": perplexity(model, judged)}
+        return {"perplexity": perplexity(model, evaluated)}
 
     named = dict(model.named_parameters())  # tied ones once
     stage = Stage(MASKED_STAGE, named, len(passages), passages.plan, fetch, loss, score)
@@ -64,7 +64,7 @@ def train_masked_model(
 
 
 class Passages:
-    """A text in passages of at most so many tokens, numbered on from shard to shard and epoch to epoch."""
+    """A text in passages of at most `longest` tokens, numbered across shards and epochs."""
 
     def __init__(self, text: EncodedText, longest: int | None, lanes: int, seed: int) -> None:
         self.lanes, self.seed = lanes, seed
@@ -76,7 +76,7 @@ class Passages:
         return int(self.starts[-1])
 
     def plan(self, epoch: int) -> Iterator[np.ndarray]:
-        """The batches of an epoch, as rows: shard by shard in random order, those of like length together."""
+        """The batches of an epoch, as rows: shard by shard in random order, batched by length."""
         for shard in numpy_generator(self.seed, "shards", epoch).permutation(len(self.starts) - 1):
             lengths = self._shard(shard).lengths
             order = numpy_generator(self.seed, "passages", epoch, int(shard)).permutation(len(lengths))
@@ -92,7 +92,7 @@ class Passages:
 
 @dataclass(frozen=True)
 class Hidden:
-    """Passages as they are shown, and in the same rows the tokens that are asked for, or NOT_ASKED."""
+    """Passages as shown, and in the same rows the hidden tokens, or NOT_HIDDEN."""
 
     shown: Ragged
     wanted: Ragged
@@ -103,8 +103,8 @@ class Hidden:
 
     @property
     def count(self) -> int:
-        """How many tokens are asked for."""
-        return int((self.wanted.values != NOT_ASKED).sum())
+        """How many tokens are hidden."""
+        return int((self.wanted.values != NOT_HIDDEN).sum())
 
     def take(self, rows: np.ndarray) -> "Hidden":
         """Some of the passages."""
@@ -112,9 +112,9 @@ class Hidden:
 
 
 def hide(passages: Ragged, vocabulary: Vocabulary, share: float, random: np.random.Generator) -> Hidden:
-    """Choose each token that is not special with probability `share`, and show something in its place.
+    """Choose each token that is not special with probability `share`, and show another in its place.
 
-    Of the chosen, 8 of 10 are shown as the mask, one as any ordinary token, and one as it is.
+    Of ten chosen tokens, eight are shown as the mask, one as a random ordinary token, one unchanged.
     """
     offsets = passages.offsets - passages.offsets[0]
     tokens = passages.values[passages.offsets[0] : passages.offsets[-1]].astype(np.int64)
@@ -123,13 +123,13 @@ def hide(passages: Ragged, vocabulary: Vocabulary, share: float, random: np.rand
     others = vocabulary.ordinary[random.integers(len(vocabulary.ordinary), size=len(tokens))]
     changed = np.where(fate < AS_MASK, vocabulary.mask, np.where(fate < AS_MASK + AS_OTHER, others, tokens))
     shown = np.where(is_chosen, changed, tokens)
-    return Hidden(Ragged(shown, offsets), Ragged(np.where(is_chosen, tokens, NOT_ASKED), offsets))
+    return Hidden(Ragged(shown, offsets), Ragged(np.where(is_chosen, tokens, NOT_HIDDEN), offsets))
 
 
 def hidden_once(
     text: EncodedText, longest: int | None, vocabulary: Vocabulary, share: float, seed: int
 ) -> list[Hidden]:
-    """The passages of each shard of a short text, hidden once and for all epochs."""
+    """The passages of each shard of a short text, hidden once for all epochs."""
     return [
         hide(text.words(n).pieces(longest), vocabulary, share, numpy_generator(seed, "judging masks", n))
         for n in range(text.shard_count)
@@ -138,9 +138,9 @@ def hidden_once(
 
 @dataclass(frozen=True)
 class MaskedBatch:
-    """Shown tokens, the places (N,) of those asked for in the flattened (B, T), and which these are (N,).
+    """Shown tokens, the places (N,) of the hidden ones in the flattened (B, T), and these (N,).
 
-    `weight` is one by the number of tokens asked for of all processes, so that sums add up to the mean.
+    `weight` is 1 / the number of hidden tokens of all processes, so that sums add up to the mean.
     """
 
     batch: WordBatch
@@ -151,7 +151,7 @@ class MaskedBatch:
 
 
 def own_part(hidden: Hidden, device: torch.device) -> MaskedBatch:
-    """This process's share of a batch on a device; all of it where there is no other."""
+    """This process's share of a batch on a device; all of it if there is only one process."""
     share = own_share(hidden.shown.lengths)
     weight = 1.0 / max(1, hidden.count)
     if share is None:
@@ -165,20 +165,20 @@ def batch_of(hidden: Hidden, device: torch.device) -> MaskedBatch:
     lengths, wanted = hidden.wanted.lengths, hidden.wanted.values
     row = np.repeat(np.arange(len(lengths)), lengths)
     place = np.arange(len(wanted)) + row * lengths.max() - hidden.wanted.offsets[row]
-    is_asked = wanted != NOT_ASKED
-    places, tokens = (to_device(array[is_asked], device) for array in (place, wanted))
+    is_hidden = wanted != NOT_HIDDEN
+    places, tokens = (to_device(array[is_hidden], device) for array in (place, wanted))
     return MaskedBatch(pad_words(hidden.shown, device), places, tokens)
 
 
 def token_losses(model: MaskedModel, batch: MaskedBatch, dropout: torch.Generator | None = None) -> Tensor:
-    """-log p (N,) of every token asked for."""
+    """-log p (N,) of every hidden token."""
     with fast_precision(batch.wanted.device):
         logits = model(batch.batch.words, batch.batch.lengths, batch.places, dropout)
     return functional.cross_entropy(logits.float(), batch.wanted, reduction="none")
 
 
 @torch.no_grad()
-def perplexity(model: MaskedModel, judged: Sequence[Hidden]) -> float:
+def perplexity(model: MaskedModel, passages: Sequence[Hidden]) -> float:
     """exp of the mean -log p of a hidden token."""
     device = device_of(model)
     total, count = torch.zeros((), dtype=torch.float64, device=device), 0
@@ -186,7 +186,7 @@ def perplexity(model: MaskedModel, judged: Sequence[Hidden]) -> float:
     def read(hidden: Hidden, rows: np.ndarray) -> Tensor:
         return token_losses(model, batch_of(hidden.take(rows), device)).double().sum()
 
-    for hidden in judged:
+    for hidden in passages:
         lengths = hidden.shown.lengths
         order = np.argsort(lengths, kind="stable")
         for loss in in_batches(lengths, order, batch_tokens(device) // 8, partial(read, hidden)):

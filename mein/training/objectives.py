@@ -34,14 +34,14 @@ from mein.training.parallel import Share, own_share
 
 @dataclass(frozen=True)
 class Randomness:
-    """The random streams of one step, by name: equal for the same step, whatever came before."""
+    """The random streams of one step, by name: equal for the same step, independent of earlier ones."""
 
     seed: int
     stage: str
     step: int
 
     def generator(self, name: str, device: torch.device, share: Share | None = None) -> Generator:
-        """A generator at the start of the stream, for a whole batch or a share of it."""
+        """A generator at the start of the stream, for a complete batch or a share of it."""
         seed = derive_seed(self.seed, name, self.stage, self.step)
         if share is None:
             return Generator(device).manual_seed(seed)
@@ -52,7 +52,7 @@ class Randomness:
 class LabeledBatch:
     """A labeled batch: what the expert reads, alpha (I, B, Y), a constant, labels, weights (B,).
 
-    Labels are ids (B,), or probabilities (B, Y). Or a share of one, which is `part` of the whole batch.
+    Labels are ids (B,), or probabilities (B, Y). Or a share of a batch, which is `part` of it.
     """
 
     batch: WordBatch
@@ -63,7 +63,7 @@ class LabeledBatch:
     part: float = 1.0
 
     def shared(self) -> "LabeledBatch":
-        """This process's share; itself where there is no other."""
+        """This process's share; itself if there is only one process."""
         share = own_share(self.batch.lengths.cpu().numpy())
         if share is None:
             return self
@@ -74,17 +74,17 @@ class LabeledBatch:
         )
 
     def loss(self, logits: Tensor) -> Tensor:
-        """L_s of logits (B, Y); of a share, its part of the whole batch's."""
+        """L_s of logits (B, Y); of a share, its part of the batch's loss."""
         return supervised_loss(logits, self.labels, self.weights) * self.part
 
 
 def taken(batch: WordBatch, rows: Tensor) -> WordBatch:
-    """Some documents, padded as they were: what is drawn for them hangs on the longest of all."""
+    """Some documents, padded as before: what is drawn for them depends on the longest of all."""
     return WordBatch(batch.words[rows], batch.lengths[rows])
 
 
-def room_for_neighbors(expert: Expert, words: Ragged, config: PerturbationConfig) -> Tensor:
-    """A tensor (V, K) for the neighbors of every word among those of the labeled text."""
+def empty_neighbors(expert: Expert, words: Ragged, config: PerturbationConfig) -> Tensor:
+    """A tensor (V, K) of zeros for every word's neighbors among the words of the labeled text."""
     V, candidates = len(word_table(expert)), len(_candidates(words))
     K = min(config.neighbors, candidates - 1)
     return torch.zeros(V, K, dtype=torch.int64, device=device_of(expert))
@@ -93,7 +93,7 @@ def room_for_neighbors(expert: Expert, words: Ragged, config: PerturbationConfig
 def neighbors_of_epochs(
     expert: Expert, words: Ragged, neighbors: Tensor | None
 ) -> tuple[Callable[[int], None] | None, dict[str, Tensor]]:
-    """What finds the neighbors anew before each epoch, and the tensor that holds them."""
+    """A function that finds the neighbors before each epoch, and the tensor that holds them."""
     if neighbors is None:
         return None, {}
     candidates = torch.from_numpy(_candidates(words)).to(neighbors.device)
@@ -119,24 +119,24 @@ Draw = Callable[[int], tuple[Ragged, np.ndarray]]  # step -> words, and alpha (I
 
 
 class Objective(ABC):
-    """What a supervised stage minimizes: L_s of the mixture's logits, and what a kind adds to it."""
+    """What a supervised stage minimizes: L_s of the mixture's logits, and the terms of a kind of training."""
 
     unlabeled_documents: int = 0
-    """How many documents without labels a step takes."""
+    """Number of unlabeled documents in a step."""
     neighbors: Tensor | None = None
-    """The words (V, K) that each word may be pushed to, found anew before each epoch."""
+    """The words (V, K) towards which each word may be moved, found before each epoch."""
 
     @abstractmethod
     def loss(self, expert: Expert, gates: Tensor, labeled: LabeledBatch, randomness: Randomness) -> Tensor:
         """The loss of a step. Its `backward` completes all gradients.
 
-        Subtle: adversarial training has filled some of them by then, so they must be zero before.
+        Subtle: adversarial training has already added to some of them, so they must start at zero.
         """
 
 
 @dataclass(frozen=True)
 class Plain(Objective):
-    """L_s, and nothing else."""
+    """L_s."""
 
     def loss(self, expert: Expert, gates: Tensor, labeled: LabeledBatch, randomness: Randomness) -> Tensor:
         """L_s."""
@@ -161,15 +161,15 @@ class Adversarial(Objective):
         """L_s(e) + L_s(e + r).
 
         One way back through the network gives both g and the parameters' gradients of L_s(e); a document's
-        weight and the mean over documents only scale g. The rest of the way, from e to the embeddings, is
-        left to the loss that is returned, whose gradient with respect to e is g + dL_s(e + r)/de.
+        weight and the mean over documents only scale g. From e to the embeddings, the returned loss carries
+        the gradient: with respect to e it is g + dL_s(e + r)/de.
         """
         embedded, logits_of = _reading(expert, gates, labeled, randomness)
         e = embedded.detach().requires_grad_()
         clean = labeled.loss(logits_of(e))
         clean.backward(retain_graph=True)  # type: ignore[no-untyped-call]
         assert e.grad is not None
-        clean, g = clean.detach(), e.grad  # subtle: the first reading must be let go before the second
+        clean, g = clean.detach(), e.grad  # subtle: frees the first reading before the second
         perturbed = labeled.loss(logits_of(embedded + scaled(g, self.norm(randomness.step))))
         carries_g = (embedded * g).sum()
         return clean + perturbed + (carries_g - carries_g.detach())
@@ -193,8 +193,8 @@ class Virtual(Objective):
     def loss(self, expert: Expert, gates: Tensor, labeled: LabeledBatch, randomness: Randomness) -> Tensor:
         """L_s + KL(p || q).
 
-        The labeled and the perturbed documents go through the network together, for a batch of twice the
-        size costs a GPU hardly more; not so where q would then meet another mask than p.
+        The labeled and the perturbed documents go through the network together, because a batch of twice
+        the size costs a GPU hardly more; but separately where q would otherwise have another mask than p.
         """
         device = device_of(expert)
         dropout = randomness.generator("dropout", device, labeled.share)
@@ -222,7 +222,7 @@ class Virtual(Objective):
         return labeled.loss(both[:B]) + divergence(z, both[B:]).mean() * part
 
     def _unlabeled(self, step: int, device: torch.device) -> tuple[WordBatch, Tensor, Share | None]:
-        """A step's documents without labels and alpha (I, B, Y) on them, or our share of both."""
+        """A step's documents without labels and alpha (I, B, Y) on them, or this process's share."""
         words, evidence = self.draw(step)
         batch, alpha = pad_words(words, device), to_device(evidence, device)
         share = own_share(words.lengths)
@@ -244,7 +244,7 @@ class Virtual(Objective):
         if self.neighbors is not None:
             directions = word_directions(word_table(expert), batch.words, self.neighbors)
             return word_perturbation(logits_of, embedded, logits, directions, self.epsilon)
-        noise = drawn_like(embedded, random, lambda room: room.normal_(generator=random))
+        noise = drawn_like(embedded, random, lambda empty: empty.normal_(generator=random))
         position = torch.arange(embedded.shape[1], device=embedded.device)
         is_inside = position < batch.lengths[:, None] - 1  # neither padding nor the end of sequence
         noise = noise * is_inside[..., None]
@@ -262,10 +262,10 @@ class Ingredients:
     warm_up_steps: int
     """Steps over which the norm of an adversarial perturbation grows from 0."""
     draw: Callable[[], Draw]
-    """Opens the unlabeled text: called by objectives that read it."""
+    """Open the unlabeled text; called only by objectives that read it."""
 
     def epsilon(self, fiftieths: float = 1.0) -> float:
-        """The norm of a perturbation as set, or as it suits the first labeled documents."""
+        """The norm of a perturbation: the setting, or one that suits the first labeled documents."""
         return perturbation_norm(self.expert, self.words, self.config, fiftieths)
 
 
@@ -282,7 +282,7 @@ OBJECTIVES: dict[str, Callable[[Ingredients], Objective]] = {  # by expert.train
     "ivat": lambda made_of: _virtual(
         made_of,
         fiftieths=3.0,
-        neighbors=room_for_neighbors(made_of.expert, made_of.words, made_of.config),
+        neighbors=empty_neighbors(made_of.expert, made_of.words, made_of.config),
     ),
 }
 
@@ -290,7 +290,7 @@ OBJECTIVES: dict[str, Callable[[Ingredients], Objective]] = {  # by expert.train
 def _reading(
     expert: Expert, gates: Tensor, labeled: LabeledBatch, randomness: Randomness
 ) -> tuple[Tensor, LogitsOf]:
-    """A labeled batch embedded (B, T, D), and what gives the mixture's logits of its embeddings."""
+    """Embeddings (B, T, D) of a labeled batch, and a function from them to the mixture's logits."""
     dropout = randomness.generator("dropout", device_of(expert), labeled.share)
     embedded = _embedded(expert, labeled.batch, dropout)
 
@@ -302,7 +302,7 @@ def _reading(
 
 @contextmanager
 def _constant(expert: Expert) -> Iterator[None]:
-    """Spare the way back to an expert's parameters, whose gradient is not asked for."""
+    """Compute no gradient of an expert's parameters."""
     trained = [parameter for parameter in expert.parameters() if parameter.requires_grad]
     for parameter in trained:
         parameter.requires_grad_(False)
@@ -314,7 +314,7 @@ def _constant(expert: Expert) -> Iterator[None]:
 
 
 def _embedded(expert: Expert, batch: WordBatch, dropout: Generator) -> Tensor:
-    """Embeddings (B, T, D), dropped out: what is added to them later meets the same mask."""
+    """Embeddings (B, T, D), dropped out before anything is added to them."""
     with fast_precision(device_of(expert)):
         return expert.embed(batch.words, batch.lengths, dropout)
 
@@ -334,14 +334,14 @@ def _stacked(first: Tensor, second: Tensor) -> Tensor:
     return torch.cat([functional.pad(x, (0, 0, 0, T - x.shape[1])) for x in (first, second)])
 
 
-SAMPLE_DOCUMENTS = 128  # by which the norm of a perturbation is chosen
+SAMPLE_DOCUMENTS = 128  # that determine the norm of a perturbation
 
 
 @torch.no_grad()
 def perturbation_norm(
     expert: Expert, words: Ragged, config: PerturbationConfig, fiftieths: float = 1.0
 ) -> float:
-    """The norm of a perturbation as set, or so many fiftieths of that of the first labeled documents."""
+    """The norm of a perturbation: the setting, or fiftieths of that of the first labeled documents."""
     if config.epsilon is not None:
         return config.epsilon
     batch = pad_words(words.take(np.arange(min(len(words), SAMPLE_DOCUMENTS))), device_of(expert))
@@ -350,11 +350,11 @@ def perturbation_norm(
     return usual_norm(embedded * is_inside[..., None]) * fiftieths
 
 
-CANDIDATES = 16  # batches that one batch of like length is drawn from
+CANDIDATES = 16  # batches, sorted by length, that one batch is drawn from
 
 
 class UnlabeledBatches:
-    """Documents of like length, labeled or not but without their labels, for each step anew."""
+    """Documents of similar length for each step, from labeled and unlabeled text, without labels."""
 
     def __init__(self, stores: list[Store], documents: int, seed: int) -> None:
         self.shards = [(store, shard) for store in stores for shard in range(store.shard_count)]
@@ -370,8 +370,6 @@ class UnlabeledBatches:
         batches = max(1, min(CANDIDATES, len(words) // self.documents))
         candidates = random.permutation(len(words))[: batches * self.documents]
         candidates = candidates[np.argsort(words.lengths[candidates], kind="stable")]
-        start = (
-            int(random.integers(batches)) * self.documents
-        )  # one of them: all lengths as often as they are
+        start = int(random.integers(batches)) * self.documents  # so all lengths are drawn by frequency
         rows = candidates[start : start + self.documents]
         return concatenate([words.take(rows)]), concatenate([store.pieces(shard).take(rows)])

@@ -1,8 +1,6 @@
-"""Shares of a batch, summed gradients.
+"""How processes share a step: documents for experts; windows, then documents, for imitators; gradients.
 
-How processes share the work of a step: documents for experts; windows, then documents, for imitators.
-
-Gradients on their way between processes: summed once a step, of tables only the rows that were touched.
+Gradients are summed once per step; of tables, only the rows that have one.
 """
 
 from collections.abc import Sequence
@@ -19,14 +17,14 @@ from mein.runtime import ranks
 from mein.runtime.progress import QUIET, Task
 from mein.text.ragged import Ragged
 
-MOST_UNEVEN = 1.25  # times its even share of a step's work that a group of windows may have
+MOST_UNEVEN = 1.25  # largest work of a group of windows, relative to an even share
 
 
 @dataclass(frozen=True)
 class Share:
-    """What one process has of a batch of `of` rows: those at `rows`, one at least, which count or do not.
+    """A process's part of a batch of `of` rows: those at `rows`, at least one, which count or do not.
 
-    Where there are more processes than rows, those left over work on the first row, and it counts nothing.
+    If there are more processes than rows, the others work on the first row, which does not count.
     """
 
     rows: np.ndarray
@@ -40,17 +38,17 @@ class Share:
 
 
 def own_share(costs: np.ndarray) -> Share | None:
-    """This process's share of a batch whose rows have these costs; none where it has the whole."""
+    """This process's share of a batch whose rows have these costs; none if it has the complete batch."""
     return None if ranks.world() == 1 else share_of(costs, ranks.rank(), ranks.world())
 
 
 def share_of(costs: np.ndarray, number: int, processes: int) -> Share:
-    """The rows of a batch that process `number` of so many has; each gets about the same cost.
+    """The rows of a batch for process `number` of `processes`; each gets about the same cost.
 
     >>> [share_of(np.array([9, 1, 5, 4]), number, 2).rows.tolist() for number in (0, 1)]
     [[0, 1], [2, 3]]
     """
-    place = np.empty(len(costs), dtype=np.int64)  # of each row, the dearest first
+    place = np.empty(len(costs), dtype=np.int64)  # of each row, the most expensive first
     place[np.argsort(-costs, kind="stable")] = np.arange(len(costs))
     turn, seat = np.divmod(place, processes)
     owner = np.where(turn % 2 == 0, seat, processes - 1 - seat)  # there and back again
@@ -59,7 +57,7 @@ def share_of(costs: np.ndarray, number: int, processes: int) -> Share:
 
 
 def shared_logits(expert: Expert, words: Ragged, task: Task = QUIET) -> np.ndarray:
-    """`expert_logits`, each process some of the documents; the same on all."""
+    """`expert_logits`, computed by all processes together; the same result on all."""
     share = own_share(words.lengths)
     if share is None:
         return expert_logits(expert, words, task)
@@ -68,22 +66,22 @@ def shared_logits(expert: Expert, words: Ragged, task: Task = QUIET) -> np.ndarr
         logits[share.rows] = expert_logits(expert, words.take(share.rows), task)
     found = torch.from_numpy(logits).to(next(expert.parameters()).device)
     ranks.add_up(found)
-    told: np.ndarray = found.cpu().numpy()
-    return told
+    gathered: np.ndarray = found.cpu().numpy()
+    return gathered
 
 
 def own_windows(imitators: Imitators) -> tuple[Imitators, int, int]:
-    """The imitators that this process works on, its number among those who do, and how many they are."""
+    """The imitators of this process, its number among the processes that share them, and their number."""
     groups = window_groups(imitators.windows, ranks.world())
     own = imitators if len(groups) == 1 else imitators.only(groups[ranks.rank() % len(groups)])
     return own, ranks.rank() // len(groups), ranks.world() // len(groups)
 
 
 def window_groups(windows: Sequence[int], processes: int) -> list[list[int]]:
-    """Places of windows in groups of like work; each group is worked on by as many processes.
+    """Places of windows in groups of similar work; each group has the same number of processes.
 
-    A step's dearest part, to project the distinct pieces, hardly shrinks with the documents but does with
-    the windows: there are as many groups as divide the processes and are even enough.
+    The most expensive part of a step, projecting the distinct pieces, hardly shrinks with the documents but
+    does with the windows: so there are as many groups as divide the processes and are even enough.
 
     >>> window_groups((1, 2, 3, 4), 2), window_groups((1, 2), 3)
     ([[3, 0], [2, 1]], [[1, 0]])
@@ -102,34 +100,34 @@ def window_groups(windows: Sequence[int], processes: int) -> list[list[int]]:
 def sum_gradients(parameters: Sequence[nn.Parameter], loss: Tensor) -> Tensor:
     """Add up all processes' gradients, and their parts of the loss, which is returned.
 
-    A row of a matrix travels where some process has touched it, which for the embeddings of a batch is
-    a few of many. A parameter that no process has a gradient of stays without, as it would in one.
+    Of a matrix, only the rows with a gradient in some process are sent: few, for embeddings. A parameter
+    without a gradient in any process stays without one.
     """
     if ranks.world() == 1:
         return loss
-    sent: list[tuple[nn.Parameter, Tensor | None]] = []  # each that has a gradient somewhere, and its rows
+    sent: list[tuple[nn.Parameter, Tensor | None]] = []  # parameters with a gradient, and their rows
     parts: list[Tensor] = []
-    for parameter, touched in zip(parameters, _agree_on_rows(parameters), strict=True):
-        if touched is None:
+    for parameter, has_gradient in zip(parameters, _agree_on_rows(parameters), strict=True):
+        if has_gradient is None:
             continue
         if parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter)
-        rows = None if touched.all() else touched.nonzero()[:, 0].to(parameter.device)
+        rows = None if has_gradient.all() else has_gradient.nonzero()[:, 0].to(parameter.device)
         sent.append((parameter, rows))
         parts.append(parameter.grad if rows is None else parameter.grad[rows])
-    luggage = torch.cat([*(part.flatten() for part in parts), loss.reshape(1).to(parts[0])])
-    ranks.add_up(luggage)
+    payload = torch.cat([*(part.flatten() for part in parts), loss.reshape(1).to(parts[0])])
+    ranks.add_up(payload)
     sizes = [part.numel() for part in parts]
-    for (parameter, rows), part in zip(sent, torch.split(luggage[:-1], sizes), strict=True):
+    for (parameter, rows), part in zip(sent, torch.split(payload[:-1], sizes), strict=True):
         if rows is None:
-            parameter.grad = part.view_as(parameter)  # no copy: until the next step the luggage is kept
+            parameter.grad = part.view_as(parameter)  # no copy: the payload is kept until the next step
         elif parameter.grad is not None:
             parameter.grad[rows] = part.view(len(rows), *parameter.shape[1:])
-    return luggage[-1]
+    return payload[-1]
 
 
 def _agree_on_rows(parameters: Sequence[nn.Parameter]) -> list[Tensor | None]:
-    """Which rows of each parameter some process has touched; none where no process has a gradient."""
+    """Which rows of each parameter have a gradient in some process; none if no process has one."""
     flags: list[Tensor] = []
     for parameter in parameters:
         gradient = parameter.grad
@@ -137,7 +135,7 @@ def _agree_on_rows(parameters: Sequence[nn.Parameter]) -> list[Tensor | None]:
         own = torch.zeros(1 + rows, dtype=torch.uint8, device=parameter.device)  # is there one? which rows?
         if gradient is not None:
             own[0] = 1
-            own[1:] = gradient.any(1) if parameter.dim() == 2 else 1  # NaN counts as touched
+            own[1:] = gradient.any(1) if parameter.dim() == 2 else 1  # NaN counts as a gradient
         flags.append(own)
     together = torch.cat(flags)
     ranks.add_up(together, largest=True)

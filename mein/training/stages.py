@@ -33,13 +33,13 @@ from mein.training.loop import OptimizationConfig, Runtime, Stage, StageOutcome,
 from mein.training.objectives import LabeledBatch, Objective, Randomness, neighbors_of_epochs
 from mein.training.parallel import own_windows, share_of, shared_logits
 
-OFTEN = 64  # steps with a shape that repay what it costs to capture it
+OFTEN = 64  # steps with a shape that make up for the cost of capturing it
 
 
 def frequent_widths(
     batches: Iterable[np.ndarray], lengths: np.ndarray, documents: int, epochs: int
 ) -> list[int]:
-    """Words to which batches of so many documents are often padded, in so many epochs of such batches.
+    """Words to which batches of `documents` documents are often padded, in `epochs` epochs of such batches.
 
     >>> frequent_widths([np.array([0, 1]), np.array([2])], np.array([3, 40, 5]), documents=2, epochs=64)
     [64]
@@ -49,7 +49,7 @@ def frequent_widths(
     return sorted(words for words, count in counts.items() if count * epochs >= OFTEN)
 
 
-def made_ready(
+def captured_for(
     expert: Expert,
     objective: Objective,
     batches: Iterable[np.ndarray],
@@ -57,7 +57,7 @@ def made_ready(
     documents: int,
     epochs: int,
 ) -> AbstractContextManager[None]:
-    """Keep an expert ready for batches such as these of an epoch; without a GPU nobody looks at them."""
+    """Capture an expert on a GPU for the frequent shapes of an epoch's batches; elsewhere, do nothing."""
     if ranks.world() > 1 or not expert.is_captured or not can_capture(device_of(expert)):
         return nullcontext()  # several processes have shares of batches, each of another shape
     widths = frequent_widths(batches, lengths, documents, epochs)
@@ -67,18 +67,18 @@ def made_ready(
 def shapes_read(
     expert: Expert, objective: Objective, widths: Iterable[int], documents: int
 ) -> set[LstmShape]:
-    """What an expert reads in steps of an objective over so many labeled documents."""
+    """The shapes that an expert reads in steps of an objective with this many labeled documents."""
     unlabeled = objective.unlabeled_documents
     if not unlabeled:
         return {(documents, words, True) for words in widths}
-    # dropout inside keeps the two apart, and the second comes while the first is under way
+    # with dropout inside, the two are separate, and the second is read while the first is still in use
     together = documents if expert.drops_out_inside else documents + unlabeled
     learned = {(together, words, True) for words in widths}
     return learned | {(unlabeled, words, False) for words in widths}
 
 
-SMALLEST_BATCH, USUAL_BATCH, LARGEST_BATCH = 512, 8_192, 65_536  # pieces; the usual: the paper's 32 documents
-USUAL_STEPS, FEWEST_STEPS = 500, 200  # of an epoch, with batches up to the usual one and above it
+SMALLEST_BATCH, USUAL_BATCH, LARGEST_BATCH = 512, 8_192, 65_536  # pieces; usually the paper's 32 documents
+USUAL_STEPS, FEWEST_STEPS = 500, 200  # of an epoch, with batches up to the usual size and above it
 
 
 class SupervisedConfig(OptimizationConfig):
@@ -125,21 +125,21 @@ class LabeledPart:
     Labels are ids (n,), or in stage 1 perhaps probabilities (n, Y).
 
     alpha (I, n, Y) is constant in stage 3, so it is computed once; in stage 1 there is none: I = 0.
-    word: what an expert says of them, where it is asked more than once.
+    cached: an expert's logits on them, if it is evaluated more than once.
     """
 
     words: Ragged
     labels: np.ndarray
     weights: np.ndarray
     alpha: np.ndarray
-    word: CachedLogits | None = None
+    cached: CachedLogits | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def logits(self, expert: Expert) -> np.ndarray:
         """z (n, Y)."""
-        return shared_logits(expert, self.words) if self.word is None else self.word(expert)
+        return shared_logits(expert, self.words) if self.cached is None else self.cached(expert)
 
 
 def train_expert(
@@ -151,7 +151,7 @@ def train_expert(
     runtime: Runtime,
     seed: int,
 ) -> StageOutcome:
-    """Theta' = argmin L_s: the first line. It is the third with every lambda at -inf."""
+    """Theta' = argmin L_s: line 1, which is line 3 with every lambda at -inf."""
     no_gates = FreeGates(0).to(device_of(expert))
     return fine_tune("expert", expert, no_gates, train_part, dev_part, config, objective, runtime, seed)
 
@@ -165,9 +165,9 @@ def train_imitators(
     seed: int,
     labeled: Store | None = None,
 ) -> StageOutcome:
-    """Phi = argmin L_u: the second line. Reads the expert's word on each document, never a label.
+    """Phi = argmin L_u: line 2. Learns from the teacher's soft labels, never from labels.
 
-    labeled: documents that are always learned from, beside those without labels.
+    labeled: documents that are always learned from, beside the unlabeled ones.
     """
     config = suited(config, unlabeled, labeled)
     return train(imitation_stage(imitators, unlabeled, held_out, config, seed, labeled), config, runtime)
@@ -190,7 +190,7 @@ def imitation_stage(
     seed: int,
     labeled: Store | None = None,
 ) -> Stage:
-    """What the loop needs to know of stage 2."""
+    """Stage 2 for the loop."""
     device = device_of(imitators)
     tokens = config.batch_tokens
     if tokens is None:
@@ -208,7 +208,7 @@ def imitation_stage(
     def fetch(rows: np.ndarray) -> tuple[PieceBatch, Tensor, Stream]:
         pieces, probs, local = text.fetch(rows)
         share = share_of(pieces.lengths[local], number, processes)
-        local = local[share.rows]  # the loss is linear in the expert's word: a mean becomes a part of one
+        local = local[share.rows]  # the loss is linear in the soft labels: a mean becomes a part of one
         batch = pieces.pack(local, own.gap)
         stream = stream_of(own, batch.pieces, probs.shape[1])
         return batch, probs[to_device(local, device)] * share.part, stream
@@ -220,12 +220,12 @@ def imitation_stage(
     score = partial(imitation_scores, imitators, held_out)
     named = dict(imitators.named_parameters())
     documents = len(text) if chosen is None else int(chosen.sum())
-    takes_last = config.falls_to_zero  # by then the rate is 0, and agreement with the expert is not the goal
+    takes_last = config.falls_to_zero  # the rate is then 0, and agreement with the teacher is not the goal
     return Stage("imitators", named, documents, plan, fetch, loss, score, takes_last=takes_last)
 
 
 def drawn_rows(documents: int, wanted: int | None, seed: int) -> np.ndarray | None:
-    """Which documents (n,) are among so many drawn at random; none means all. More hold fewer."""
+    """Which documents (n,) are among `wanted` random ones; None: all. Larger draws hold smaller ones."""
     if wanted is None or wanted >= documents:
         return None
     order = numpy_generator(seed, "drawn documents").permutation(documents)
@@ -245,7 +245,7 @@ def fine_tune(
     runtime: Runtime,
     seed: int,
 ) -> StageOutcome:
-    """Theta, Lambda = argmin L'_s: the third line. With no imitators it is the control "closed gates"."""
+    """Theta, Lambda = argmin L'_s: line 3. Without imitators it is the control "closed gates"."""
     device, lengths = device_of(expert), train_part.words.lengths
     constants = (train_part.labels, train_part.weights, train_part.alpha)
     labels, weights, alpha = (torch.from_numpy(array).to(device) for array in constants)
@@ -272,18 +272,18 @@ def fine_tune(
         min_gain = standard_error(ranks.agreed(score())["dev_error"], dev_part.weights)
     begin, carried = neighbors_of_epochs(expert, train_part.words, objective.neighbors)
     stage = Stage(name, trained, len(train_part), plan, fetch, loss, score, min_gain, begin, carried)
-    with made_ready(expert, objective, plan(0), lengths, config.batch_documents, config.epochs):
+    with captured_for(expert, objective, plan(0), lengths, config.batch_documents, config.epochs):
         return train(stage, config, runtime)
 
 
 def standard_error(error: float, weights: np.ndarray) -> float:
-    """That of an error in %, on documents of these weights (n,): as on n that weigh the same, or on fewer."""
+    """The standard error of an error in %, on documents with these weights (n,)."""
     w = weights.astype(np.float64)
     return math.sqrt(error * (100.0 - error) / (w.sum() ** 2 / (w**2).sum()))
 
 
 def _batch_tokens(unlabeled: Store, labeled: Store | None, config: ImitationConfig) -> int:
-    """Small steps for a small corpus, which would end an epoch after a handful of large ones."""
+    """Small batches for a small corpus, which would have only a few large ones in an epoch."""
     share = 1.0 if config.documents is None else min(1.0, config.documents / max(1, len(unlabeled)))
     total = share * unlabeled.manifest.pieces + (0 if labeled is None else labeled.manifest.pieces)
     if total < USUAL_BATCH * USUAL_STEPS:
@@ -299,9 +299,9 @@ def _prefixed(prefix: str, module: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def supervised_scores(logits: Tensor, labels: np.ndarray, weights: np.ndarray) -> dict[str, float]:
-    """Error (in %) decides between epochs, log-loss breaks ties; a document counts as it weighs.
+    """Error (in %) decides between epochs, log-loss breaks ties; documents count by weight.
 
-    Subtle: sums are exact, so that ties are ties, whichever documents are wrong.
+    Subtle: sums are exact, so that ties stay ties, whichever documents are wrong.
     """
     y, w = torch.from_numpy(labels), torch.from_numpy(weights).double()
     total, is_wrong = math.fsum(w.tolist()), logits.argmax(dim=1) != y
@@ -326,15 +326,15 @@ def imitation_scores(imitators: Imitators, held_out: Store) -> dict[str, float]:
 
     kl: the mean over positions and imitators, which is what stage 2 minimizes.
     document_loss: the cross-entropy of softmax(s sum_i alpha_i), centered, against the expert, at the
-    best scale s: whether alpha ranks documents as the expert does. It is least while the imitators know
-    only what the expert knows best, and rises as they learn what he cannot say.
+    best scale s: whether alpha ranks documents as the expert does. It is smallest while the imitators know
+    only what the expert knows best, and rises as they learn what the expert cannot predict.
     """
     device = device_of(imitators)
-    said = Evidence(imitators, imitators.offset.shape[1])
+    evidence_of = Evidence(imitators, imitators.offset.shape[1])
     evidence, targets, kl, positions = [], [], 0.0, 0
     for shard in range(held_out.shard_count):
         pieces, probs = held_out.pieces(shard), held_out.column(EXPERT_COLUMN, shard)
-        for rows, batch, log_probs in said.window_log_probs(pieces):
+        for rows, batch, log_probs in evidence_of.window_log_probs(pieces):
             p = torch.from_numpy(probs[rows]).to(device)
             entropy = -(torch.xlogy(p, p).sum(1) * batch.lengths).sum() * len(imitators.windows)
             kl += (imitation_loss(p, log_probs, batch.document) * len(p) - entropy).item()

@@ -79,9 +79,9 @@ def test_missing_columns_are_named_with_the_nearest(tmp_path: Path) -> None:
         ("null", "row 2 has no label; fill it in, or move the document to the unlabeled text"),
         ("NaN", "row 2 has no label; fill it in"),
         ('""', "row 2 has no label; fill it in"),
-        ('"1.5"', "row 2 has the label 1.5, a fractional number; write labels as integers or words"),
-        ("1.5", "row 2 has the label 1.5, a fractional number; write labels as integers or words"),
-        ('["a"]', r"row 2 has the label \['a'\] of type list; write labels as integers or words"),
+        ('"1.5"', "row 2 has the label 1.5, a fractional number; write labels as integers or strings"),
+        ("1.5", "row 2 has the label 1.5, a fractional number; write labels as integers or strings"),
+        ('["a"]', r"row 2 has the label \['a'\] of type list; write labels as integers or strings"),
     ],
 )
 def test_bad_labels_in_json_are_refused(tmp_path: Path, value: str, sentence: str) -> None:

@@ -134,10 +134,10 @@ def test_the_expert_is_the_teacher(run: Path) -> None:
 def test_page_and_card_do_not_say_that_it_learned_from_the_labels(run: Path) -> None:
     finished = read_finished(run)
     shown, told = page([finished]), card(finished)
-    assert "expert alone" in shown
+    assert '<span class="name">expert</span>' in shown
     assert "labels only" not in shown.replace("labels only, no network: the baseline", "")
-    assert "saw labels alone" not in shown
-    assert ") came with its word on every document; **imitators**" in told
+    assert "trained on labels only" not in shown
+    assert ") came with its probabilities for every document; **imitators**" in told
 
 
 def test_the_mixture_is_no_worse_on_dev_than_the_teacher(
@@ -268,12 +268,12 @@ WRONG: dict[str, tuple[str, Callable[[Rows], Rows], str]] = {
     "words": (
         "t.csv",
         spoiled(["a", "b"]),
-        r".*t\.csv gives something that is no table of numbers: could not convert string to float: 'a'\.",
+        r".*t\.csv gives something that is not a table of numbers: could not convert string to float: 'a'\.",
     ),
     "contradiction": (
         "t.jsonl",
         lambda rows: [*rows, {"text": rows[2]["text"], "probabilities": rows[2]["probabilities"][::-1]}],
-        r".*t\.jsonl contradicts itself in row \d+, whose text it had before: keep one\.",
+        r".*t\.jsonl contradicts itself in row \d+, whose text an earlier row has: keep one\.",
     ),
     "column": (
         "t.parquet",
@@ -318,7 +318,7 @@ def test_a_refused_file_can_be_mended(tmp_path: Path, words: list[str], run: Pat
 
 def test_a_missing_teacher_is_refused(tmp_path: Path, words: list[str]) -> None:
     sentence = (
-        r"expert\.kind is 'given' but no teacher is: use --soft-labels FILE, or soft_labels= in Python\."
+        r"expert\.kind is 'given' but no soft labels are: use --soft-labels FILE, or soft_labels= in Python\."
     )
     refuses(sentence, "train", *words, "--set", "expert.kind=given", "--out", tmp_path / "run", *TINY)
     sentence = r".*nowhere\.csv.*"
@@ -400,7 +400,7 @@ def test_what_another_teacher_said_is_not_taken_over_when_resuming(
     stop_early(Wanted())
     write(old, turned)  # under its old name too
     command = ("predict", run, others[0], "--out", out)
-    sentence = r".*out\.csv\.parts was left by another labeling \(soft_labels differs\): start with .*"
+    sentence = r".*out\.csv\.parts belongs to another prediction \(soft_labels differs\): repeat .*"
     for table in (new, old):
         refuses(sentence, *command, "--soft-labels", table, "--resume")
     write(old, rows_of(NEW))
@@ -508,12 +508,14 @@ def test_a_saved_classifier_needs_its_function_to_predict(tmp_path: Path, fitted
     alone = MeinClassifier.load(tmp_path / "saved", "cpu")
     assert_array_equal(alone.classes_, fitted.classes_)
     with pytest.raises(
-        ConfigError, match=r"^expert\.kind is 'given' but no teacher is: use --soft-labels FI"
+        ConfigError, match=r"^expert\.kind is 'given' but no soft labels are: use --soft-labels FI"
     ):
         alone.predict(NEW)
     documents = write_csv(tmp_path / "new.csv", NEW)
     out = ["--out", tmp_path / "out.csv"]
-    refuses(r"expert\.kind is 'given' but no teacher is: .*", "predict", tmp_path / "saved", documents, *out)
+    refuses(
+        r"expert\.kind is 'given' but no soft labels are: .*", "predict", tmp_path / "saved", documents, *out
+    )
     assert mein("predict", tmp_path / "saved", documents, *out, "--imitators-only").code == 0
     soft_labels = write(tmp_path / "new.parquet", rows_of(NEW))
     assert mein("predict", tmp_path / "saved", documents, *out, "--soft-labels", soft_labels).code == 0
@@ -553,11 +555,11 @@ FUNCTIONS: dict[str, tuple[Callable[[Sequence[str]], Any], str]] = {
     ),
     "labels": (
         lambda texts: linear.predict(texts),
-        r"The teacher gives something that is no table of numbers: could not convert string to float",
+        r"The teacher gives something that is not a table of numbers: could not convert string to float",
     ),
     "ragged": (
         lambda texts: [[1.0], *says(texts)[1:].tolist()],
-        r"The teacher gives something that is no table of numbers: setting an array element",
+        r"The teacher gives something that is not a table of numbers: setting an array element",
     ),
     "nothing": (lambda texts: None, r"The teacher gives .*"),
 }
@@ -573,10 +575,10 @@ def test_a_function_that_gives_something_else_is_refused(wrong: str) -> None:
 
 def test_a_teacher_for_another_expert_is_refused() -> None:
     with pytest.raises(
-        ConfigError, match=r"A teacher was given, but expert\.kind is 'lstm': set it to given"
+        ConfigError, match=r"Soft labels were given, but expert\.kind is 'lstm': set it to given"
     ):
         classifier(says, **{"expert.kind": "lstm"}).fit(TRAIN, TRAIN_LABELS)
-    with pytest.raises(MeinError, match=r"^expert\.kind is 'given' but no teacher is"):
+    with pytest.raises(MeinError, match=r"^expert\.kind is 'given' but no soft labels are"):
         classifier(None, **{"expert.kind": "given"}).fit(TRAIN, TRAIN_LABELS)
 
 

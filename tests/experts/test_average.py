@@ -101,16 +101,16 @@ def test_vectors_are_no_longer_kept_where_the_expert_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_given", [True, False])
-def test_page_and_card_tell_whether_it_has_read_raw_text(tmp_path: Path, is_given: bool) -> None:
+def test_page_and_card_show_whether_it_has_used_unlabeled_text(tmp_path: Path, is_given: bool) -> None:
     documents = tiny.corpus() if is_given else replace(tiny.corpus(), unlabeled=None)
     tiny.run(tmp_path / "run", documents, expert__kind="average")
     finished = read_finished(tmp_path / "run")
-    for told in ("expert alone: labels only", "which saw labels alone"):
-        assert (told in page([finished])) != is_given
-    assert "mixture: labels and raw text" not in page([finished])
-    for told in ("The <b>expert</b> has itself read raw text.", "mixture: with imitators"):
-        assert (told in page([finished])) == is_given
-    assert ("learned from the labels and, by itself, from raw text;" in card(finished)) == is_given
+    for text in ("expert: labels only", "which was trained on labels only"):
+        assert (text in page([finished])) != is_given
+    assert "mixture: labels and unlabeled text" not in page([finished])
+    for text in ("The <b>expert</b> was itself trained on the unlabeled text.", "mixture: with imitators"):
+        assert (text in page([finished])) == is_given
+    assert ("learned from the labels and, by itself, from unlabeled text;" in card(finished)) == is_given
 
 
 BESIDE_VECTORS = [

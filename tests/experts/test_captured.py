@@ -106,12 +106,12 @@ def test_a_run_is_under_way_until_its_way_back_is_forgotten(monkeypatch: pytest.
         with torch.autocast("cpu", torch.bfloat16):
             outputs, _ = read_in_range(lstm, read, fit=fit)
         if fit is not None:
-            assert found.under_way() is not None
+            assert found.in_use() is not None
         outputs.square().sum().backward()  # type: ignore[no-untyped-call]
         gradients.append([read.grad, *(parameter.grad for parameter in lstm.parameters())])
         assert outputs.shape == (3, 20, H)
     del outputs
-    assert found.under_way() is None
+    assert found.in_use() is None
     torch.testing.assert_close(*gradients, rtol=1e-3, atol=1e-2)
 
 

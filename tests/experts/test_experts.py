@@ -53,14 +53,23 @@ ALLOWED = [
     ("given", "plain"),
 ]
 FORBIDDEN = {
-    ("elmo-lstm", "ivat"): r"ivat needs embeddings of words, which 'elmo-lstm' lacks: take vat, or lm-lstm\.",
-    ("transformer", "ivat"): r"ivat needs embeddings of words, which 'transformer' lacks: take vat, or lm-l",
+    ("elmo-lstm", "ivat"): r"ivat needs embeddings of words, which 'elmo-lstm' lacks: use vat, or lm-lstm\.",
+    ("transformer", "ivat"): r"ivat needs embeddings of words, which 'transformer' lacks: use vat, or lm-l",
     ("frozen", "adv"): r"A frozen encoder cannot be trained by 'adv': set expert\.training to plain\.",
     ("frozen", "vat"): r"A frozen encoder cannot be trained by 'vat': set expert\.training to plain\.",
     ("frozen", "ivat"): r"A frozen encoder cannot be trained by 'ivat': set expert\.training to plain\.",
-    ("given", "adv"): r"A teacher cannot be trained by 'adv': set expert\.training to plain\.",
-    ("given", "vat"): r"A teacher cannot be trained by 'vat': set expert\.training to plain\.",
-    ("given", "ivat"): r"A teacher cannot be trained by 'ivat': set expert\.training to plain\.",
+    (
+        "given",
+        "adv",
+    ): r"Given probabilities cannot be trained by 'adv': set expert\.training to plain\.",
+    (
+        "given",
+        "vat",
+    ): r"Given probabilities cannot be trained by 'vat': set expert\.training to plain\.",
+    (
+        "given",
+        "ivat",
+    ): r"Given probabilities cannot be trained by 'ivat': set expert\.training to plain\.",
 }
 SYSTEMS = [TFIDF, EXPERT, CLOSED_GATES, RANDOM_IMITATORS, IMITATORS_ONLY, MIXTURE]
 TEXTS = tiny.TEXTS
@@ -553,8 +562,8 @@ def test_pretrain_refuses_experts_without_a_language_model(
     tmp_path: Path, words: list[str], kind: str
 ) -> None:
     sentence = (
-        f"expert.kind is '{kind}': to train a language model set it to lm-lstm or elmo-lstm, and leave "
-        "expert.language_model out."
+        f"expert.kind is '{kind}': to train a language model, set it to lm-lstm or elmo-lstm, "
+        "and remove expert.language_model."
     )
     given = ["--text", words[1], "--set", f"expert.kind={kind}"]
     refuses(sentence, "pretrain", *given, "--out", tmp_path / "lm", *TINY)

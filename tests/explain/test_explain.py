@@ -94,9 +94,9 @@ def test_the_parts_add_up_to_what_is_predicted(text: str, model: str, request: p
 
 @pytest.mark.parametrize("label", ["negative", "positive", "so so"])
 @pytest.mark.parametrize("against", ["negative", "positive", "so so"])
-def test_any_two_labels_can_be_weighed(of_three: Model, label: str, against: str) -> None:
+def test_any_two_labels_can_be_compared(of_three: Model, label: str, against: str) -> None:
     if label == against:
-        with pytest.raises(InputError, match=rf"The label '{label}' cannot be weighed against itself; name"):
+        with pytest.raises(InputError, match=rf"The label '{label}' cannot be compared with itself: give"):
             explain(of_three, NEW[2], label, against)
         return
     found = explain(of_three, NEW[2], label, against)
@@ -112,7 +112,7 @@ def test_any_two_labels_can_be_weighed(of_three: Model, label: str, against: str
     )
 
 
-def test_one_label_is_weighed_against_the_likeliest_other(of_three: Model) -> None:
+def test_one_label_is_compared_with_the_most_probable_other(of_three: Model) -> None:
     log_probs = of_three.log_probs([NEW[3]])[0]
     first, second, third = (of_three.labels.classes[y] for y in np.argsort(-log_probs))
     pairs = {(None, None): (first, second), (third, None): (third, first), (None, first): (second, first)}
@@ -120,9 +120,7 @@ def test_one_label_is_weighed_against_the_likeliest_other(of_three: Model) -> No
     for given, expected in pairs.items():
         found = explain(of_three, NEW[3], *given)
         assert (found.label, found.alternative) == expected
-    with pytest.raises(
-        InputError, match=r"The run knows no label 'bad'; choose among 'negative', 'positive'"
-    ):
+    with pytest.raises(InputError, match=r"The run has no label 'bad': choose among 'negative', 'positive'"):
         explain(of_three, NEW[3], against="bad")
 
 
@@ -202,9 +200,9 @@ def test_a_negative_gate_turns_what_a_fragment_says(unlike_priors: Model) -> Non
     """The sign of a contribution and the fragment's own p_ij then differ, and both are shown."""
     turned = replace(unlike_priors, gates=-unlike_priors.gates)
     ours, theirs = (explain(model, NEW[0], "positive", "negative") for model in (unlike_priors, turned))
-    said = {(f.window, f.start, f.stop): f for f in theirs.fragments}
+    by_place = {(f.window, f.start, f.stop): f for f in theirs.fragments}
     for fragment in ours.fragments:
-        other = said[fragment.window, fragment.start, fragment.stop]
+        other = by_place[fragment.window, fragment.start, fragment.stop]
         assert other.probabilities == fragment.probabilities
         assert other.contribution == pytest.approx(-fragment.contribution, abs=EXACT)
 

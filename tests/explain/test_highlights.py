@@ -1,4 +1,4 @@
-"""What is kept of judged documents: fragments with the imitators' own p, pieces that matter when blanked."""
+"""Highlights of evaluated documents: fragments with the imitators' p, pieces that matter when blanked."""
 
 from pathlib import Path
 
@@ -28,7 +28,7 @@ TEXTS = tiny.TEXTS.test_texts
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("judged") / "run"
+    path = tmp_path_factory.mktemp("evaluated") / "run"
     tiny.run(path)
     return path
 

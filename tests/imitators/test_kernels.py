@@ -17,7 +17,7 @@ from torch import Tensor
 from mein.imitators import projected
 from mein.imitators.reference import Imitators, imitation_loss
 from mein.imitators.windows import read_stream
-from tests.imitators.test_projected import build, differentiate, error, pack, said, worst_of
+from tests.imitators.test_projected import build, differentiate, error, pack, targets_of, worst_of
 
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # before triton is imported
@@ -44,7 +44,7 @@ def loss_and_gradients(
     imitators: Imitators, documents: Sequence[Sequence[int]], chunk: int, dtype: torch.dtype = torch.float32
 ) -> tuple[Found, Found]:
     """By the kernels, and by the equations in float64."""
-    batch, p = pack(documents, imitators.gap), said(len(documents), 2)
+    batch, p = pack(documents, imitators.gap), targets_of(len(documents), 2)
     truth = differentiate(imitators, lambda: imitation_loss(p, imitators(batch.pieces), batch.document))
     imitators.float().to(DEVICE)
     vocabulary = next(imitators.embeddings.parameters()).shape[0]

@@ -48,7 +48,7 @@ def pack(documents: Sequence[Sequence[int]], gap: int) -> PieceBatch:
     return pack_pieces(Ragged(values, np.cumsum([0, *map(len, documents)])), gap, CPU)
 
 
-def said(documents: int, classes: int) -> Tensor:
+def targets_of(documents: int, classes: int) -> Tensor:
     """A made-up word of the expert on each document (B, Y)."""
     return torch.rand(documents, classes, dtype=torch.float64).mul(5).softmax(1)
 
@@ -80,7 +80,7 @@ def worst_error(
     cast: torch.dtype = torch.float64,
 ) -> float:
     """Of the loss and every gradient, against the equations; `loss` sees the imitators in type `cast`."""
-    batch, p = pack(documents, imitators.gap), said(len(documents), imitators.offset.shape[1])
+    batch, p = pack(documents, imitators.gap), targets_of(len(documents), imitators.offset.shape[1])
     truth = differentiate(imitators, lambda: imitation_loss(p, imitators(batch.pieces), batch.document))
     imitators.to(cast)
     found = differentiate(imitators, lambda: loss(batch, p.to(cast)))
@@ -155,7 +155,7 @@ def test_log_probs_and_their_gradients_are_those_of_the_equations(
 
 
 def test_without_gradients_the_loss_is_the_same() -> None:
-    imitators, p = build(), said(len(DOCUMENTS), 2)
+    imitators, p = build(), targets_of(len(DOCUMENTS), 2)
     batch = pack(DOCUMENTS, imitators.gap)
     with torch.no_grad():
         silent = projected_loss(imitators, batch.pieces, batch.document, p)
@@ -165,7 +165,7 @@ def test_without_gradients_the_loss_is_the_same() -> None:
 
 def test_a_scaled_loss_has_scaled_gradients() -> None:
     imitators = build()
-    batch, p = pack(DOCUMENTS, imitators.gap), said(len(DOCUMENTS), 2)
+    batch, p = pack(DOCUMENTS, imitators.gap), targets_of(len(DOCUMENTS), 2)
     _, once = differentiate(imitators, lambda: projected_loss(imitators, batch.pieces, batch.document, p))
     _, thrice = differentiate(
         imitators, lambda: 3 * projected_loss(imitators, batch.pieces, batch.document, p)
@@ -177,7 +177,7 @@ def test_a_scaled_loss_has_scaled_gradients() -> None:
 @pytest.mark.parametrize("segment_bytes", [2**29, 40 * 12 * 8])
 def test_a_stream_read_ahead_changes_nothing(segment_bytes: int) -> None:
     imitators = build()
-    batch, p = pack(DOCUMENTS, imitators.gap), said(len(DOCUMENTS), 2)
+    batch, p = pack(DOCUMENTS, imitators.gap), targets_of(len(DOCUMENTS), 2)
     stream = stream_of(imitators, batch.pieces, 2, segment_bytes=segment_bytes)
     assert len(stream.segments) == (1 if segment_bytes == 2**29 else 2)
 
@@ -192,7 +192,7 @@ def test_a_stream_read_ahead_changes_nothing(segment_bytes: int) -> None:
 
 def test_two_runs_give_the_same_bits() -> None:
     imitators = build(channels=40).float()
-    batch, p = pack(DOCUMENTS * 40, imitators.gap), said(len(DOCUMENTS) * 40, 2).float()
+    batch, p = pack(DOCUMENTS * 40, imitators.gap), targets_of(len(DOCUMENTS) * 40, 2).float()
 
     def loss() -> Tensor:
         return projected_loss(imitators, batch.pieces, batch.document, p)
@@ -229,7 +229,7 @@ def test_tiles_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_no_more_than_a_segment_of_gradient_rows_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     imitators = build()
-    batch, p = pack(DOCUMENTS * 50, imitators.gap), said(len(DOCUMENTS) * 50, 2)
+    batch, p = pack(DOCUMENTS * 50, imitators.gap), targets_of(len(DOCUMENTS) * 50, 2)
     kept = []
     add_by_piece = windows._add_by_piece
 
@@ -244,7 +244,7 @@ def test_no_more_than_a_segment_of_gradient_rows_is_kept(monkeypatch: pytest.Mon
 
 def test_an_empty_stream_costs_nothing() -> None:
     imitators, nothing = build((0,)), torch.zeros(0, dtype=torch.int64)
-    p = said(2, 2)
+    p = targets_of(2, 2)
     loss, gradients = differentiate(imitators, lambda: projected_loss(imitators, nothing, nothing, p))
     assert loss == 0.0
     assert all((gradient == 0).all() for gradient in gradients.values())
@@ -310,7 +310,7 @@ def test_a_gpu_agrees_and_gives_the_same_bits(case: str, precision: Precision, b
         return projected_loss(imitators.cuda(), pieces, document, p.cuda(), precision)
 
     assert worst_error(imitators, documents, loss, torch.float32) < bound
-    batch, p = pack(documents, imitators.gap), said(len(documents), imitators.offset.shape[1]).float()
+    batch, p = pack(documents, imitators.gap), targets_of(len(documents), imitators.offset.shape[1]).float()
     first, second = (differentiate(imitators, lambda: loss(batch, p))[1] for _ in range(2))
     assert all(torch.equal(first[name], second[name]) for name in first)
 

@@ -1,4 +1,4 @@
-"""An expert is asked once for what it says of the same documents by the same weights."""
+"""An expert with the same weights is evaluated once on the same documents."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Where the method has nothing to add it is the plain expert, bit for bit, and says so."""
+"""Where the method has nothing to add it is the plain expert, bit for bit, and reports this."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -92,7 +92,7 @@ def test_stage_3_with_closed_gates_is_stage_1(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("unlabeled", [[], ["a single document"], tiny.TEXTS.test_texts], ids=len)
 def test_without_unlabeled_text_the_result_is_the_plain_expert(tmp_path: Path, unlabeled: list[str]) -> None:
-    """None at all; one, which cannot be both learned from and judged on; only documents of the test set."""
+    """None at all; one, which cannot be both trained and evaluated on; only documents of the test set."""
     rows = tiny.run(tmp_path / "run", tiny.corpus(unlabeled=unlabeled))
     assert [row.name for row in rows] == [TFIDF, EXPERT]
     expert, expert_facts = load_tensors(tmp_path / "run" / "expert.safetensors")

@@ -18,9 +18,9 @@ from mein.mixture.gates import (
     SigmoidGates,
     _scales,
     fit_gates,
-    held_back,
     is_worse,
     open_gates,
+    shrunk,
 )
 from mein.mixture.mixture import MixtureConfig
 from mein.model.loading import Classifiers
@@ -34,7 +34,7 @@ from tests.support import tiny
 
 
 def evidence(
-    n: int, seed: int, truth: float, faintness: float = 1.0
+    n: int, seed: int, truth: float, shrinkage: float = 1.0
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """z of pure noise (n, 2), alpha (3, n, 2) with so much truth in it, and labels (n,)."""
     draw = np.random.default_rng(seed)
@@ -42,7 +42,7 @@ def evidence(
     signs = np.stack([1 - 2 * labels, 2 * labels - 1], axis=1)  # (n, 2)
     z = draw.standard_normal((n, 2))
     alpha = draw.standard_normal((3, n, 2)) + truth * signs
-    return z.astype(np.float32), log_softmax(faintness * alpha, axis=-1).astype(np.float32), labels
+    return z.astype(np.float32), log_softmax(shrinkage * alpha, axis=-1).astype(np.float32), labels
 
 
 def error(z: np.ndarray, alpha: np.ndarray, gates: np.ndarray, labels: np.ndarray) -> float:
@@ -50,30 +50,30 @@ def error(z: np.ndarray, alpha: np.ndarray, gates: np.ndarray, labels: np.ndarra
     return float(100 * (mixed.argmax(1) != labels).mean())
 
 
-@pytest.mark.parametrize("faintness", [1.0, 0.05])
-def test_gates_open_where_alpha_knows_and_the_expert_does_not(faintness: float) -> None:
+@pytest.mark.parametrize("shrinkage", [1.0, 0.05])
+def test_gates_open_where_alpha_knows_and_the_expert_does_not(shrinkage: float) -> None:
     """A fainter alpha needs larger gates: their product with alpha must outweigh the expert's noise."""
     for seed in range(3):
-        z, alpha, labels = evidence(200, seed, truth=1.0, faintness=faintness)
+        z, alpha, labels = evidence(200, seed, truth=1.0, shrinkage=shrinkage)
         gates, _ = fit_gates(z, alpha, labels)
-        assert gates.mean() * faintness > 0.5
-        fresh = evidence(2_000, 99 + seed, truth=1.0, faintness=faintness)
+        assert gates.mean() * shrinkage > 0.5
+        fresh = evidence(2_000, 99 + seed, truth=1.0, shrinkage=shrinkage)
         assert error(fresh[0], fresh[1], gates, fresh[2]) < 8.0
         assert error(fresh[0], fresh[1], np.zeros(3), fresh[2]) > 45.0
 
 
-def test_faint_evidence_opens_gates_as_much_larger_as_it_is_fainter() -> None:
-    """What a voice says decides, not in which unit it says it."""
+def test_evidence_of_a_smaller_scale_gets_larger_gates() -> None:
+    """The evidence of a component decides, not its unit."""
     z, alpha, labels = evidence(100, 0, truth=0.5)
-    loud, tau = fit_gates(z, alpha, labels)
-    faint, same_tau = fit_gates(z, alpha * np.array([1.0, 0.05, 1.0])[:, None, None], labels)
-    assert faint == pytest.approx(loud * [1.0, 20.0, 1.0], rel=1e-3)
+    plain, tau = fit_gates(z, alpha, labels)
+    scaled, same_tau = fit_gates(z, alpha * np.array([1.0, 0.05, 1.0])[:, None, None], labels)
+    assert scaled == pytest.approx(plain * [1.0, 20.0, 1.0], rel=1e-3)
     assert same_tau == pytest.approx(tau, rel=1e-3)
     silent, _ = fit_gates(z, alpha * np.array([1.0, 0.0, 1.0])[:, None, None], labels)
     assert silent[1] == 0.0
 
 
-def test_loudness_is_what_tells_documents_apart_by_hand() -> None:
+def test_the_scale_is_the_deviation_between_documents_by_hand() -> None:
     """Log-odds of 3 and 1 are 1.5 and 0.5 for either label, 1 in the mean: the deviation is 0.5."""
     alpha = np.array([[[0.0, 3.0], [0.0, 1.0]]])
     assert _scales(alpha, np.ones(2)) == pytest.approx([0.5])
@@ -84,26 +84,26 @@ def test_loudness_is_what_tells_documents_apart_by_hand() -> None:
 
 
 def test_who_hardly_says_anything_is_not_made_to_shout() -> None:
-    """30 documents of one label, 20 of the other, and a voice that leans by 0.001, whatever the document."""
+    """30 documents of one label, 20 of the other, and a component with a constant bias of 0.001."""
     alpha = np.tile(np.array([0.001, 0.0]), (1, 50, 1))
     gates, _ = fit_gates(np.zeros((50, 2)), alpha, np.repeat([1, 0], [30, 20]))
     assert abs(gates[0] * 0.001) < 0.05  # log(30 / 20) is 0.4
 
 
 def test_gates_that_would_harm_are_opened_less_and_without_their_tau() -> None:
-    """An expert that errs seldom but surely: by log-loss he counts for nothing beside a mediocre voice."""
+    """An expert with few but confident errors: log loss ignores it beside a mediocre component."""
     draw = np.random.default_rng(0)
     labels = draw.integers(0, 2, 200)
     right = np.where(draw.random(200) < 0.9, 1.0, -8.0)
     z = right[:, None] * np.stack([1 - 2 * labels, 2 * labels - 1], axis=1)
-    voice = draw.standard_normal((1, 200, 2)) + 0.3 * np.stack([1 - 2 * labels, 2 * labels - 1], axis=1)
-    fitted, far = fit_gates(z, voice, labels)
-    gates, tau = open_gates(z, voice, labels)
+    component = draw.standard_normal((1, 200, 2)) + 0.3 * np.stack([1 - 2 * labels, 2 * labels - 1], axis=1)
+    fitted, far = fit_gates(z, component, labels)
+    gates, tau = open_gates(z, component, labels)
     assert far > 1.0
     assert tau == 1.0
     assert abs(gates[0]) < abs(fitted[0])
-    assert is_worse(z + fitted * voice[0], z, labels)
-    assert not is_worse(z + gates * voice[0], z, labels)
+    assert is_worse(z + fitted * component[0], z, labels)
+    assert not is_worse(z + gates * component[0], z, labels)
 
 
 def test_a_mixture_that_errs_nowhere_on_dev_is_calibrated_all_the_same() -> None:
@@ -233,17 +233,17 @@ def test_gates_are_learned_from_gradients_too() -> None:
     assert torch.allclose(gates.lam.grad, torch.tensor(0.25))  # the slope of the sigmoid at 0
 
 
-def test_gates_are_held_back_until_dev_is_not_worse_beyond_chance() -> None:
+def test_gates_are_shrunk_until_dev_is_not_worse_beyond_chance() -> None:
     """By hand: alpha is right on 4 documents, where z is wrong by 1, and wrong on the others, where z is
     right by 3, twelve times, and by 5, six times. Gate 8 turns all 22: 14 errors more, above twice the root
     of 22. 4 turns 16: 8 errors more, just twice the root of 16."""
     margins, labels = np.repeat([1.0, 3.0, 5.0], [4, 12, 6]), np.repeat([1, 0, 0], [4, 12, 6])
     z = np.stack([margins, np.zeros(22)], axis=1).astype(np.float32)
     alpha = np.tile(np.array([0.0, 1.0], np.float32), (1, 22, 1))
-    assert held_back(z, alpha, labels, np.array([8.0])).tolist() == [4.0]
-    assert held_back(z, alpha, labels, np.array([2.0])).tolist() == [2.0]
-    assert held_back(z, alpha, np.zeros(22), np.array([8.0])).tolist() == [2.0]  # turns four: chance
-    assert held_back(z, alpha * 1e6, np.zeros(22), np.array([8.0])).tolist() == [0.0]
+    assert shrunk(z, alpha, labels, np.array([8.0])).tolist() == [4.0]
+    assert shrunk(z, alpha, labels, np.array([2.0])).tolist() == [2.0]
+    assert shrunk(z, alpha, np.zeros(22), np.array([8.0])).tolist() == [2.0]  # turns four: chance
+    assert shrunk(z, alpha * 1e6, np.zeros(22), np.array([8.0])).tolist() == [0.0]
 
 
 def test_a_document_that_stays_wrong_is_no_excuse_for_others() -> None:

@@ -1,4 +1,4 @@
-"""The lexicon: naive Bayes' weights and logistic regression, and one more voice of the mixture."""
+"""The lexicon: naive Bayes' weights and logistic regression, and one more component of the mixture."""
 
 import pickle
 import shutil
@@ -76,11 +76,13 @@ def log_odds(holds: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> list
         for y in sorted(set(labels.tolist()))
     }
     for entry in range(holds.shape[1]):
-        told = []
+        ratios = []
         for y in counts:
             others = [sum(counts[o][e] for o in counts if o != y) for e in range(holds.shape[1])]
-            told.append(abs(np.log(counts[y][entry] / sum(counts[y])) - np.log(others[entry] / sum(others))))
-        found.append(max(told))
+            ratios.append(
+                abs(np.log(counts[y][entry] / sum(counts[y])) - np.log(others[entry] / sum(others)))
+            )
+        found.append(max(ratios))
     return found
 
 
@@ -188,9 +190,9 @@ def test_a_class_without_documents_is_unlikely_but_not_impossible() -> None:
 @pytest.mark.parametrize("rows", [[[1, 2], [1, 2]], [[], []]], ids=["one label", "no piece"])
 def test_with_nothing_to_learn_it_says_the_same_of_all(rows: list[list[int]]) -> None:
     labels = np.array([0, 0]) if rows[0] else np.array([0, 1])
-    said = learn_lexicon(ragged(rows), labels, np.ones(2), 2, V).log_probs(ragged([[1], [5, 6]]))
-    assert np.isfinite(said).all()
-    assert np.array_equal(said[0], said[1])
+    log_probs = learn_lexicon(ragged(rows), labels, np.ones(2), 2, V).log_probs(ragged([[1], [5, 6]]))
+    assert np.isfinite(log_probs).all()
+    assert np.array_equal(log_probs[0], log_probs[1])
 
 
 def test_it_is_kept_without_loss(tmp_path: Path) -> None:
@@ -208,22 +210,22 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_the_mixture_is_the_sum_of_its_voices(finished: Path) -> None:
+def test_the_mixture_is_the_sum_of_its_components(finished: Path) -> None:
     model = load_model(finished, "cpu")
     texts = tiny.TEXTS.test_texts
     found = model.encode(texts)
     assert model.lexicon is not None
     assert model.lexicon.gate != 0.0
     assert len(model.gates) == 2
-    said = model.lexicon.log_probs(found.pieces).astype(np.float64)
-    mixed = model.expert_logits(found).astype(np.float64) + model.lexicon.gate * said
+    log_probs = model.lexicon.log_probs(found.pieces).astype(np.float64)
+    mixed = model.expert_logits(found).astype(np.float64) + model.lexicon.gate * log_probs
     for gate, alpha in zip(model.gates, model.alpha(found), strict=True):
         mixed += gate * alpha
     wanted = torch.log_softmax(torch.from_numpy(mixed / model.temperature), -1).numpy()
     np.testing.assert_allclose(model.log_probs(texts), wanted, atol=1e-9)
 
 
-def test_it_speaks_in_the_controls_so_that_imitators_are_all_they_lack(finished: Path) -> None:
+def test_the_controls_have_it_so_that_they_lack_only_the_imitators(finished: Path) -> None:
     folder = RunFolder(finished)
     names = ("expert", "closed", "random")
     expert, closed, random = (Classifiers(folder, read_config(folder), CPU).load(name) for name in names)
@@ -239,7 +241,7 @@ def predictions(path: Path, system: str) -> np.ndarray:
     return read_finished(path).log_probs(system)
 
 
-def test_what_judges_dev_learned_from_train_and_what_predicts_from_both(finished: Path) -> None:
+def test_dev_is_evaluated_with_that_of_train_and_predictions_use_both(finished: Path) -> None:
     folder = RunFolder(finished)
     run = prepare(read_config(folder), tiny.corpus(), folder, Quiet(), resume=True)
     train, dev = (run.store(part).pieces(0) for part in ("train", "dev"))
@@ -317,7 +319,7 @@ def test_the_report_shows_its_weight(finished: Path) -> None:
     assert signed(facts["lexicon_weight"], 3) in shown
 
 
-def test_without_unlabeled_text_there_is_no_mixture_to_speak_in(tmp_path: Path) -> None:
+def test_without_unlabeled_text_there_is_none(tmp_path: Path) -> None:
     tiny.run(tmp_path, tiny.corpus(unlabeled=[]), mixture__has_lexicon=True)
     assert load_model(tmp_path, "cpu").lexicon is None
     assert not (tmp_path / LEXICON).exists()
@@ -357,7 +359,7 @@ def test_without_closed_gates_no_gain_is_the_unlabeled_text_s(tmp_path: Path) ->
     assert (found.outcome, len(found.against)) == ("untested", 1)
 
 
-def test_the_card_the_shell_and_the_server_tell_of_it(finished: Path) -> None:
+def test_the_card_the_shell_and_the_server_show_it(finished: Path) -> None:
     model = load_model(finished, "cpu")
     assert model.lexicon is not None
     assert "**lexicon**" in card(read_finished(finished))

@@ -275,7 +275,7 @@ def test_labels_keep_their_type_where_the_first_are_empty(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("threshold", [-0.1, 1.1, float("nan")])
 def test_a_threshold_is_a_probability(threshold: float) -> None:
-    with pytest.raises(InputError, match=rf"Nothing can be less probable than {threshold}; choose between"):
+    with pytest.raises(InputError, match=rf"The probability {threshold} is not between 0 and 1: change it"):
         Wanted(abstain_below=threshold)
 
 

@@ -184,7 +184,7 @@ def test_parts_of_another_labeling_are_refused(
         values: dict[str, Any] = {"imitators_only": True, "fragments": 1, "text_column": "text"}
         wanted = replace(wanted, **{changed: values[changed]})
     with pytest.raises(
-        RunError, match=rf"out.csv.parts was left by another labeling \({changed} differs\): start with"
+        RunError, match=rf"out.csv.parts belongs to another prediction \({changed} differs\): repeat"
     ):
         predict_file(model, str(source), out, wanted, resume=True)
     labeled.clear()
@@ -245,8 +245,8 @@ def test_a_part_that_is_not_what_was_written_is_labeled_again(
     harmed = [0, 1] if harm == "swapped" else [0]
     assert labeled == [15] * (len(harmed) + 1)  # the harmed ones and the one that was still to come
     assert lines.logged == [
-        f"{tmp_path}/out.csv.parts/{number:06}.arrow is damaged or from elsewhere: "
-        "labeling its documents again"
+        f"{tmp_path}/out.csv.parts/{number:06}.arrow is damaged or belongs elsewhere: "
+        "predicting its documents again"
         for number in harmed
     ]
 
@@ -267,7 +267,7 @@ def test_what_was_done_is_not_thrown_away_by_mistake(
     source, out = write_source(tmp_path), tmp_path / "out.csv"
     stop_after(2, model, source, out)
     with pytest.raises(
-        RunError, match=r"out.csv.parts holds 2 parts of this very labeling.*: go on with --resume, or"
+        RunError, match=r"out.csv.parts holds 2 parts of this prediction.*: add --resume to continue, or"
     ):
         predict_file(model, str(source), out, WANTED)
     assert len(list(tmp_path.glob("*.parts/*.arrow"))) == 2
@@ -278,7 +278,9 @@ def test_a_folder_of_somebody_else_is_left_alone(model: Model, tmp_path: Path) -
     (tmp_path / "out.csv.parts").mkdir()
     (tmp_path / "out.csv.parts" / "thesis.txt").write_text("mine", encoding="utf-8")
     for resume in (False, True):
-        with pytest.raises(RunError, match=r"out.csv.parts is in the way, .*holds 'thesis.txt'\): choose"):
+        with pytest.raises(
+            RunError, match=r"out.csv.parts is not a folder of mein .*holds 'thesis.txt'\): choose"
+        ):
             predict_file(model, str(source), tmp_path / "out.csv", resume=resume)
     assert (tmp_path / "out.csv.parts" / "thesis.txt").exists()
 
@@ -317,7 +319,7 @@ def test_a_format_that_is_unfit_leaves_the_parts_for_another(
     with pytest.raises(
         InputError,
         match=r"cannot take string values in the column 'zip', which began as int64; write to .jsonl, "
-        r"whose rows may differ \(what is labeled is kept: name \S+/out.parquet.parts after the new --out",
+        r"whose rows may differ \(finished parts are kept: rename \S+/out.parquet.parts to NEW.parts, after",
     ):
         predict_file(model, str(source), tmp_path / "out.parquet")
     assert len(labeled) == CHUNKS_OF_ALL

@@ -61,7 +61,7 @@ def test_the_hub_library_accepts_it(card: str) -> None:
     assert {result.metric_type for result in data.eval_results} >= {"accuracy", "f1"}
 
 
-def test_figures_data_use_and_limits_are_told(finished: Path, card: str) -> None:
+def test_figures_data_use_and_limits_are_shown(finished: Path, card: str) -> None:
     (line,) = [line for line in RunFolder(finished).metrics("verdict") if line.get("system") == MIXTURE]
     low, high = line["interval"]
     assert f"| mixture | 10.0 | {low:.1f}–{high:.1f} | {line['macro_f1']:.3f} |" in card
@@ -102,7 +102,7 @@ def test_the_same_run_gives_the_same_card_elsewhere(finished: Path, card: str, t
     assert (tmp_path / "card.md").read_text(encoding="utf-8") == card
 
 
-def test_a_run_judged_on_dev_says_so(tmp_path: Path) -> None:
+def test_a_run_evaluated_on_dev_has_a_note(tmp_path: Path) -> None:
     labeled = source_of_lists(tiny.TEXTS.labeled_texts, tiny.TEXTS.labeled_labels)
     tiny.run(tmp_path / "dev", Corpus(labeled=labeled))
     write_card(tmp_path / "dev")

@@ -15,6 +15,7 @@ from mein.cli.use import report
 from mein.data.corpus import Corpus, source_of_lists
 from mein.errors import RunError
 from mein.evaluation.systems import EXPERT, MIXTURE, TFIDF
+from mein.model.artefacts import seal
 from mein.report.charts import number, ticks
 from mein.report.details import confusion, parts_of
 from mein.report.page import page, write_report
@@ -51,7 +52,7 @@ def written(paths: list[Path], target: Path) -> str:
 
 
 class Balanced(HTMLParser):
-    """Every tag is closed, ids are unique, links stay on the page, and pictures speak."""
+    """Every tag is closed, ids are unique, links stay on the page, and pictures have descriptions."""
 
     def check(self, text: str) -> None:
         self.open: list[str] = []
@@ -153,7 +154,7 @@ def test_the_confusion_matrix_counts_the_predictions(finished: Path, html: str) 
     assert [int(count) for count in counts] == wanted.ravel().tolist()
 
 
-def test_calibration_is_told_before_and_after(finished: Path, html: str) -> None:
+def test_calibration_is_shown_before_and_after(finished: Path, html: str) -> None:
     run = read_finished(finished)
     p = np.exp(run.log_probs(MIXTURE))
     raw = p**run.temperature / (p**run.temperature).sum(1, keepdims=True)  # softmax of logits, by hand
@@ -167,7 +168,7 @@ def test_calibration_is_told_before_and_after(finished: Path, html: str) -> None
     assert f"of the mixture from {shown[0]:.3f} to {shown[1]:.3f}" in texts_of(html)
 
 
-def test_risk_is_the_error_of_the_surest(finished: Path, html: str) -> None:
+def test_risk_is_the_error_of_the_most_confident(finished: Path, html: str) -> None:
     run = read_finished(finished)
     confidence = run.log_probs(MIXTURE).max(1)
     surest = np.argsort(-confidence)[:60]
@@ -242,18 +243,18 @@ def test_the_same_folder_gives_the_same_bytes(finished: Path, html: str, tmp_pat
 
 
 def test_fragments_and_documents_are_shown(finished: Path, html: str) -> None:
-    judged = RunFolder(finished).read_json("highlights.json")
-    kinds = [document["kind"] for document in judged["changed"]]
+    highlights = RunFolder(finished).read_json("highlights.json")
+    kinds = [document["kind"] for document in highlights["changed"]]
     assert {kind: kinds.count(kind) for kind in kinds} == {"corrected": 12, "broken": 2}
     assert "50 documents, the most confident 12 shown" in texts_of(html)
     article = re.search(r'<article class="document corrected">.*?</article>', html, re.S)
     assert article is not None
-    first = judged["changed"][0]
+    first = highlights["changed"][0]
     text = re.search(r'<p class="text"[^>]*>(.*?)</p>', article[0], re.S)
     assert text is not None
     shown = re.sub(r"</?mark[^>]*>", "", text[1])
     assert shown.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&") == first["text"]
-    for table in judged["fragments"]:
+    for table in highlights["fragments"]:
         for one in table["best"]:
             assert 1 <= one["documents"] <= one["occurrences"]
 
@@ -268,6 +269,7 @@ def test_several_runs_stand_side_by_side(finished: Path, tmp_path: Path) -> None
     other = shutil.copytree(finished, tmp_path / "three")  # the same name in another folder
     config = other / "config.json"
     config.write_text(config.read_text(encoding="utf-8").replace('"seed": 0', '"seed": 7'), encoding="utf-8")
+    seal(RunFolder(other))
     text = texts_of(written([finished, other], tmp_path / "two.html"))
     assert "2 runs compared" in text
     assert f"{tmp_path.name}/three" in text
@@ -276,7 +278,7 @@ def test_several_runs_stand_side_by_side(finished: Path, tmp_path: Path) -> None
     assert "seed 0 7" in text
 
 
-def test_the_lowest_error_is_marked_among_runs_judged_on_the_same_documents(
+def test_the_lowest_error_is_marked_among_runs_evaluated_on_the_same_documents(
     finished: Path, tmp_path: Path
 ) -> None:
     """Two runs on 120 documents, the second without a mistake; one on 3 of its own, without one too."""
@@ -296,7 +298,7 @@ def leaders(html: str) -> list[str]:
     return re.findall(r'<tr class="lead"><th scope="row"><a href="#run-\d">(.*?)</a>', html)
 
 
-def test_the_runs_of_several_seeds_are_told_together(finished: Path, tmp_path: Path) -> None:
+def test_the_runs_of_several_seeds_are_shown_together(finished: Path, tmp_path: Path) -> None:
     for seed in (9, 10):
         shutil.copytree(finished, tmp_path / "five" / f"seed-{seed}")
     report([tmp_path / "five"])
@@ -323,6 +325,7 @@ def test_damaged_measurements_are_one_sentence(finished: Path, tmp_path: Path, o
     place = max(n for n, line in enumerate(lines) if old in line)
     lines[place] = lines[place].replace(old, new)
     metrics.write_text("\n".join([*lines, ""]), encoding="utf-8")
+    seal(RunFolder(path))  # as a foreign program might have
     with pytest.raises(RunError, match=r"run(/metrics\.jsonl)? is damaged \(.*\): restore it from a copy\.$"):
         write_report([path], tmp_path / "page.html")
 
@@ -333,11 +336,12 @@ def test_damaged_predictions_are_one_sentence(finished: Path, tmp_path: Path) ->
     renamed = table.rename_columns(["lable", *table.column_names[1:]])
     for other in (renamed, table.drop_columns([MIXTURE]), table.slice(1)):
         pq.write_table(other, path / "predictions.parquet")
-        with pytest.raises(RunError, match=r"predictions\.parquet is damaged or was changed by another"):
+        seal(RunFolder(path))
+        with pytest.raises(RunError, match=r"predictions\.parquet is damaged, or belongs to another run"):
             write_report([path], tmp_path / "page.html")
 
 
-def test_a_run_without_raw_text_says_so(tmp_path: Path) -> None:
+def test_a_run_without_unlabeled_text_is_shown_as_such(tmp_path: Path) -> None:
     texts = tiny.TEXTS
     labeled = source_of_lists(texts.labeled_texts, texts.labeled_labels)
     tiny.run(tmp_path / "plain", Corpus(labeled=labeled))  # and without a test set
@@ -348,7 +352,7 @@ def test_a_run_without_raw_text_says_so(tmp_path: Path) -> None:
     assert "imitators none" in text
 
 
-def test_a_hundred_classes_give_the_commonest_mistakes(tmp_path: Path) -> None:
+def test_a_hundred_classes_give_the_most_frequent_mistakes(tmp_path: Path) -> None:
     names = [f"class {y:02}" for y in range(100)]
     wrong = {EXPERT: np.arange(150), MIXTURE: np.concatenate([np.arange(5), [5, 105, 205, 305]])}
     path = fabricated(tmp_path / "hundred", names, 4, wrong)
@@ -359,7 +363,7 @@ def test_a_hundred_classes_give_the_commonest_mistakes(tmp_path: Path) -> None:
     assert len(html) < 2_000_000
 
 
-def test_a_run_that_was_not_judged_is_refused(finished: Path, tmp_path: Path) -> None:
+def test_a_run_that_was_not_evaluated_is_refused(finished: Path, tmp_path: Path) -> None:
     with pytest.raises(RunError, match="There is no run folder"):
         write_report([tmp_path / "nowhere"], tmp_path / "page.html")
     half = shutil.copytree(finished, tmp_path / "half")
@@ -368,7 +372,7 @@ def test_a_run_that_was_not_judged_is_refused(finished: Path, tmp_path: Path) ->
         write_report([half], tmp_path / "page.html")
     (half / "metrics.jsonl").unlink()
     shutil.copy(finished / "done", half)
-    with pytest.raises(RunError, match="without its measurements"):
+    with pytest.raises(RunError, match=r"metrics\.jsonl is missing: restore it from a copy of the run"):
         write_report([half], tmp_path / "page.html")
 
 

@@ -60,11 +60,11 @@ def test_a_page_is_quiet_and_fits(
     context = browser.new_context(viewport={"width": width, "height": 844})
     page = context.new_page()
     page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
-    said: list[str] = []
+    messages: list[str] = []
     asked: list[str] = []
-    page.on("console", lambda message: said.append(message.text))
-    page.on("pageerror", lambda problem: said.append(str(problem)))
-    page.on("dialog", lambda dialog: said.append(dialog.message))
+    page.on("console", lambda message: messages.append(message.text))
+    page.on("pageerror", lambda problem: messages.append(str(problem)))
+    page.on("dialog", lambda dialog: messages.append(dialog.message))
     page.on("request", lambda request: asked.append(request.url))
     address = pages[which].resolve().as_uri()
     page.goto(address)
@@ -72,6 +72,6 @@ def test_a_page_is_quiet_and_fits(
     assert page.locator("h1").count() == 1
     is_wide = page.evaluate("document.documentElement.scrollWidth > window.innerWidth")
     assert not is_wide, "it scrolls sideways"
-    assert said == []
+    assert messages == []
     assert asked == [address]
     context.close()

@@ -85,8 +85,8 @@ def test_an_expert_tells_how_much_of_dev_and_test_it_has_read(
     train_and_evaluate(tiny.config(), tiny.corpus(), tmp_path, told, controls=())
     assert sum(told.steps["expert on test"]) % TEST == 0
     assert len(told.steps["expert on test"]) >= 4
-    assert sum(told.steps["reading dev"]) % DEV == 0
-    assert len(told.steps["reading dev"]) >= 4
+    assert sum(told.steps["expert on dev"]) % DEV == 0
+    assert len(told.steps["expert on dev"]) >= 4
 
 
 @pytest.mark.parametrize(("imitators_only", "chunks"), [(False, [7, 7, 6]), (True, [20])])

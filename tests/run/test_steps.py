@@ -209,7 +209,7 @@ def test_a_run_whose_documents_are_gone_says_how_to_name_them(home: Path, tmp_pa
     named = (*words, "--labeled", home / "train.csv", "--test", home / "test.csv")
     assert mein(*named).code == 0
     answer = mein("encode", "--like", run, "--text", home / "raw.csv", "--out", tmp_path / "store")
-    assert "test-gone.csv are not there: none is left out; else name them with --test." in answer.out
+    assert "test-gone.csv are missing: none are left out. Name " in answer.out
     assert len(Store.open(tmp_path / "store")) == 141
 
 
@@ -273,7 +273,7 @@ def test_another_teacher_s_labels_are_kept_in_any_order_of_columns(home: Path, t
     p = np.linspace(0, 1, 25)
     write_teacher(store, 1, {"positive": list(p), "id": list(range(25)), "negative": list(1 - p)})
     answer = mein("label", store, "--by", home / "run", "--workers", 1)
-    assert "1 shards were labeled by another teacher: kept as they are." in answer.out, answer
+    assert "1 shards were labeled by another teacher: kept unchanged." in answer.out, answer
     found = Store.open(store).column(EXPERT_COLUMN, 1)
     np.testing.assert_allclose(found, np.stack([1 - p, p], axis=1), atol=1e-7)
     expected = Store.open(home / "labeled").column(EXPERT_COLUMN, 2)
@@ -291,8 +291,8 @@ HALF = [0.5] * 25
         ({"negative": [*HALF[1:], 0.7], "positive": HALF}, r"row 25 gives \[0\.7, 0\.5\]: give probabilit"),
         ({"negative": [1.5, *HALF[1:]], "positive": [-0.5, *HALF[1:]]}, r"row 1 gives \[1\.5, -0\.5\]: gi"),
         ({"negative": [*HALF[:3], None, *HALF[4:]], "positive": HALF}, r"row 4 gives \[nan, 0\.5\]: give "),
-        ({"negative": ["x"] * 25, "positive": HALF}, r"holds something that is no number"),
-        ({"negative": [[0.5]] * 25, "positive": HALF}, r"holds something that is no number"),
+        ({"negative": ["x"] * 25, "positive": HALF}, r"holds something that is not a number"),
+        ({"negative": [[0.5]] * 25, "positive": HALF}, r"holds something that is not a number"),
     ],
 )
 def test_bad_labels_are_named_by_file_and_row(
@@ -310,7 +310,7 @@ def test_what_is_no_parquet_file_is_named(home: Path, tmp_path: Path) -> None:
     store = copied(home, "encoded", tmp_path)
     (store / "shard-00002.expert.parquet").write_bytes(b"text,label\n")
     refuses(
-        r".*shard-00002\.expert\.parquet is damaged or no Parquet file \(.*\): write it again, or.*",
+        r".*shard-00002\.expert\.parquet is damaged or not a Parquet file \(.*\): write it again, or.*",
         *("label", store, "--by", home / "run"),
     )
 
@@ -325,7 +325,7 @@ def test_two_experts_do_not_label_one_store(
     with monkeypatch.context() as patch:
         patch.setattr(steps, "author_of", lambda folder, config: "another")
         with pytest.raises(
-            RunError, match=r"shard-00000\.expert\.parquet holds the word of another expert: l"
+            RunError, match=r"shard-00000\.expert\.parquet holds the soft labels of another expert: l"
         ):
             steps.label(run, str(store), Quiet())
     steps.label(run, str(store), Quiet(), workers=1)

@@ -387,7 +387,7 @@ def test_another_s_labels_are_never_removed(home: Path, tmp_path: Path) -> None:
     assert theirs.read_bytes() == whole
     assert ours.read_bytes() == (home / "after-label/store" / ours.name).read_bytes()
     cut(theirs)
-    refuses(rf".*{theirs.name} is damaged or no Parquet file .*", *words_of("label", home, tmp_path))
+    refuses(rf".*{theirs.name} is damaged or not a Parquet file .*", *words_of("label", home, tmp_path))
     assert theirs.read_bytes() == whole[:-100]
 
 
@@ -398,7 +398,7 @@ def test_damaged_labels_of_one_expert_are_not_made_by_another(
     (tmp_path / "store/shard-00001.expert.parquet").unlink()
     monkeypatch.setattr(steps, "author_of", lambda folder, config: "another")
     before = content(tmp_path / "store")
-    sentence = r".*shard-00001.* is damaged or missing, and the store holds the word of another expert: .*"
+    sentence = r".*shard-00001.* is damaged or missing, .* the soft labels of another expert: .*"
     refuses(sentence, *words_of("label", home, tmp_path))
     assert content(tmp_path / "store") == before
 

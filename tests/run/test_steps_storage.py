@@ -69,8 +69,8 @@ def test_a_storage_that_refuses_to_write_is_told(
     with monkeypatch.context() as patch:
         patch.setattr(type(bucket), "put_file", wrapped(bucket, "put_file", refuse))
         refuses(
-            rf"{URL}/\S+ cannot be written \(.*Read-only file system\): check the connection and the rights, "
-            "and give the same command again.",
+            rf"{URL}/\S+ cannot be written \(.*Read-only file system\): check the connection and the "
+            "permissions, and run the same command again.",
             *words_of(step, home),
         )
     assert files_of(bucket).items() <= content(home / step).items()

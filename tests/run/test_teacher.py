@@ -174,7 +174,7 @@ def test_mein_label_asks_the_same_tutor(tutored: Path, tmp_path: Path) -> None:
     np.testing.assert_allclose(said(at["one"]), of_run.probs(z, store.pieces()), atol=1e-6)
     tiny.run(tmp_path / "other", **TUTORED | {"imitator_training__learns_lexicon": False})
     refuses(
-        r".*one holds the word of another run than .*other: label with the run that it is from, or.*",
+        r".*one holds the soft labels of another run than .*other: label with .*",
         *("label", at["one"], "--by", tmp_path / "other"),
     )
 
@@ -237,8 +237,8 @@ def test_an_lstm_of_few_labels_has_such_a_tutor_and_no_row_of_the_paper() -> Non
     assert MAIN_RUN["imitator_training.learns_lexicon"] is False
 
 
-def test_the_card_says_who_taught(tutored: Path) -> None:
-    assert "learned from raw text what expert and lexicon would say" in card(read_finished(tutored))
+def test_the_card_names_the_teacher(tutored: Path) -> None:
+    assert "on unlabeled text to predict the output of expert and lexicon;" in card(read_finished(tutored))
 
 
 def test_documents_of_dev_count_as_they_weigh(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from mein.data.demo import demo_corpus
 from mein.data.python import as_weights, corpus_of_lists
 from mein.errors import InputError
 from mein.evaluation.metrics import fit_temperature
-from mein.mixture.gates import fit_gates, held_back, is_worse
+from mein.mixture.gates import fit_gates, is_worse, shrunk
 from mein.run.documents import Split, read_labeled
 from mein.training.stages import standard_error, supervised_scores
 from tests.support import tiny
@@ -85,8 +85,8 @@ def test_light_documents_do_not_outvote_a_heavy_one() -> None:
     one_wrong = one_hot[np.repeat([1, 0, 1], [1, 18, 1])]
     assert not is_worse(one_wrong, before, labels, np.full(20, 4.0))  # chance, on whatever scale
     alpha, gates = 2 * (after - before)[None], np.array([1.0])
-    assert held_back(before, alpha, labels, gates).tolist() == [0.25]
-    assert held_back(before, alpha, labels, gates, light).tolist() == [1.0]
+    assert shrunk(before, alpha, labels, gates).tolist() == [0.25]
+    assert shrunk(before, alpha, labels, gates, light).tolist() == [1.0]
 
 
 def test_weights_have_the_mean_1_on_train_whatever_their_scale() -> None:

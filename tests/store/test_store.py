@@ -274,7 +274,7 @@ def test_a_worker_that_dies_gives_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: int
 ) -> None:
     monkeypatch.setattr(workers, "_start", kill_itself)
-    with pytest.raises(RunError, match=r"A process that encodes text died \(exit code -9\), perhaps"):
+    with pytest.raises(RunError, match=r"A process that encodes text died \(exit code -9\), possibly"):
         write(tmp_path, ["x" * length] * 6, size=1, processes=2)
 
 
@@ -378,7 +378,7 @@ def test_a_changed_byte_is_noticed_or_harmless(tmp_path: Path) -> None:
         ("{", r"store\.json is damaged; restore it"),
         ("[]", r"store\.json is damaged; restore it"),
         ('{"version": 3}', r"store\.json has version 3, but this mein reads up to 2; update mein"),
-        ('{"version": 1, "shards": [7]}', r"shard-00000\.arrow holds 8 documents where .* tells 7"),
+        ('{"version": 1, "shards": [7]}', r"shard-00000\.arrow holds 8 documents where .* lists 7"),
     ],
 )
 def test_a_bad_manifest_is_named(tmp_path: Path, manifest: str | None, message: str) -> None:

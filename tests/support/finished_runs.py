@@ -1,4 +1,4 @@
-"""Tiny finished runs for the report and the card, with verdicts of our own making where a test needs them."""
+"""Tiny finished runs for the report and the card, with made-up verdicts where a test needs them."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,8 +32,8 @@ def corpus_of(classes: Sequence[str], repeats: int = 6) -> Corpus:
     )
 
 
-def judge_as(path: Path, ids: np.ndarray, systems: dict[str, np.ndarray], texts: Sequence[str]) -> None:
-    """Replace what a run was judged to be by these log-probabilities (n, Y), everywhere it is written."""
+def evaluate_as(path: Path, ids: np.ndarray, systems: dict[str, np.ndarray], texts: Sequence[str]) -> None:
+    """Replace the evaluation of a run by these log-probabilities (n, Y), everywhere it is stored."""
     folder = RunFolder(path)
     rows = compare(ids, systems, seed=0)
     folder.rewind("verdict", 0)
@@ -58,18 +58,18 @@ def verdict_like(ids: np.ndarray, classes: int, wrong: dict[str, np.ndarray]) ->
     systems = {}
     wrong = {CLOSED_GATES: wrong.get(EXPERT, np.zeros(0))} | wrong
     for name in (TFIDF, EXPERT, CLOSED_GATES, MIXTURE):
-        said = np.where(np.isin(np.arange(len(ids)), wrong.get(name, [])), (ids + 1) % classes, ids)
+        predicted = np.where(np.isin(np.arange(len(ids)), wrong.get(name, [])), (ids + 1) % classes, ids)
         confidence = np.linspace(0.6, 0.95, len(ids))
         p = np.repeat(((1 - confidence) / (classes - 1))[:, None], classes, axis=1)
-        p[np.arange(len(ids)), said] = confidence
+        p[np.arange(len(ids)), predicted] = confidence
         systems[name] = np.log(p)
     return systems
 
 
 def fabricated(path: Path, classes: Sequence[str], copies: int, wrong: dict[str, np.ndarray]) -> Path:
-    """A run on `corpus_of` with a verdict like this; every class has `copies` judged documents."""
+    """A run on `corpus_of` with a verdict like this; every class has `copies` evaluated documents."""
     tiny.run(path, corpus_of(classes), expert_training__epochs=1, imitator_training__epochs=1)
     ids = np.tile(np.arange(len(classes)), copies)
     texts = [f"{SCRIPT} Word{y} is the\nword <b>{y}</b> & more" for y in ids]
-    judge_as(path, ids, verdict_like(ids, len(classes), wrong), texts)
+    evaluate_as(path, ids, verdict_like(ids, len(classes), wrong), texts)
     return path

@@ -143,7 +143,7 @@ def test_a_damaged_model_is_named(tmp_path: Path, part: float) -> None:
     model = learn(TEXTS).model
     path = tmp_path / "pieces.model"
     path.write_bytes(model[: int(part * len(model))])
-    with pytest.raises(RunError, match=r"pieces\.model is damaged or no model of pieces; restore"):
+    with pytest.raises(RunError, match=r"pieces\.model is damaged or not a model of pieces; restore"):
         Pieces.load(path)
 
 

@@ -114,7 +114,7 @@ def test_the_file_is_readable_by_eye(tmp_path: Path) -> None:
         (b"mein words\t1\t2\t2\ngood\t3\t2\nfil", "is damaged: it was cut short;"),
         (b"mein words\t1\t2\t2\ngood\t3\t2\n", "it should hold 2 words but holds 1;"),
         (b"mein words\t1\t2\t1\ngood\tx\t2\n", "line 2 is not `word<TAB>count<TAB>documents`"),
-        (b"mein words\t1\t2\t2\na\t3\t2\na\t3\t2\n", "a word stands in it twice;"),
+        (b"mein words\t1\t2\t2\na\t3\t2\na\t3\t2\n", "a word occurs in it twice;"),
         (b"mein words\t1\t2\t1\n\xff\t3\t2\n", "is damaged: it is not UTF-8;"),
     ],
 )

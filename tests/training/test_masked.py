@@ -16,7 +16,7 @@ from mein.hub.networks import load_masked_network, transformers_quietly
 from mein.runtime import ranks
 from mein.text.ragged import Ragged, ragged
 from mein.training.masked import (
-    NOT_ASKED,
+    NOT_HIDDEN,
     Hidden,
     Passages,
     hidden_once,
@@ -79,7 +79,7 @@ def test_hiding_is_the_plain_loop_over_tokens() -> None:
     shown, wanted = [], []
     for token, choice, fate, other in zip(flat, *(draw.tolist() for draw in draws), strict=True):
         is_chosen = choice < 0.3 and token not in SPECIALS
-        wanted.append(token if is_chosen else NOT_ASKED)
+        wanted.append(token if is_chosen else NOT_HIDDEN)
         if is_chosen and fate < 0.8:
             token = MASK
         elif is_chosen and fate < 0.9:
@@ -87,7 +87,7 @@ def test_hiding_is_the_plain_loop_over_tokens() -> None:
         shown.append(token)
     assert found.shown.values.tolist() == shown
     assert found.wanted.values.tolist() == wanted
-    assert found.count == sum(token != NOT_ASKED for token in wanted) > 20
+    assert found.count == sum(token != NOT_HIDDEN for token in wanted) > 20
     for part in (found.shown, found.wanted):
         assert part.lengths.tolist() == [len(row) for row in rows]
 
@@ -95,7 +95,7 @@ def test_hiding_is_the_plain_loop_over_tokens() -> None:
 def test_a_share_is_chosen_of_which_8_1_1_of_10_are_masked_changed_and_kept() -> None:
     flat = np.array([2, *[20] * 100_000, 3, 1, 0, 4] * 2)
     found = hide(Ragged(flat, np.array([0, len(flat)])), VOCABULARY, 0.15, np.random.default_rng(1))
-    asked = found.wanted.values != NOT_ASKED
+    asked = found.wanted.values != NOT_HIDDEN
     assert not asked[flat != 20].any()
     assert (found.shown.values == flat)[~asked].all()
     assert asked.sum() / 200_000 == pytest.approx(0.15, abs=0.004)  # 5 standard errors
@@ -153,7 +153,7 @@ def losses_by_hand(network: nn.Module, hidden: Hidden) -> list[float]:
     for shown, wanted in zip(hidden.shown.to_lists(), hidden.wanted.to_lists(), strict=True):
         logits = network(input_ids=torch.tensor([shown])).logits[0].double().tolist()
         for z, token in zip(logits, wanted, strict=True):
-            if token != NOT_ASKED:
+            if token != NOT_HIDDEN:
                 losses.append(math.log(sum(map(math.exp, z))) - z[token])
     return losses
 

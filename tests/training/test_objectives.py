@@ -35,9 +35,9 @@ from mein.training.objectives import (
     Randomness,
     UnlabeledBatches,
     Virtual,
+    empty_neighbors,
     neighbors_of_epochs,
     perturbation_norm,
-    room_for_neighbors,
 )
 
 CPU = torch.device("cpu")
@@ -420,7 +420,7 @@ def test_a_teacher_learns_its_temperature_by_hand() -> None:
 def test_neighbors_are_found_anew_each_epoch_among_the_words_of_the_labeled_text() -> None:
     expert, _ = setting("free", True)
     words = ragged([[3, 7, 1], [4, 1, 9]])
-    room = room_for_neighbors(expert, words, PerturbationConfig(neighbors=3))
+    room = empty_neighbors(expert, words, PerturbationConfig(neighbors=3))
     find, carried = neighbors_of_epochs(expert, words, room)
     assert find is not None
     assert carried["neighbors"] is room
@@ -436,7 +436,7 @@ def test_neighbors_are_found_anew_each_epoch_among_the_words_of_the_labeled_text
             expert.embedding.weight.normal_(generator=Generator().manual_seed(epoch))
     find(2)
     assert not torch.equal(room, before)
-    assert room_for_neighbors(expert, words, PerturbationConfig(neighbors=50)).shape == (VOCABULARY, 4)
+    assert empty_neighbors(expert, words, PerturbationConfig(neighbors=50)).shape == (VOCABULARY, 4)
     assert neighbors_of_epochs(expert, words, None) == (None, {})
 
 
@@ -448,7 +448,7 @@ def test_a_killed_ivat_goes_on_with_the_neighbors_of_its_epoch(tmp_path: Path, k
         path.mkdir(exist_ok=True)
         expert, gates = setting("free", True)
         words = ragged(LABELED)
-        room = room_for_neighbors(expert, words, PerturbationConfig(neighbors=2))
+        room = empty_neighbors(expert, words, PerturbationConfig(neighbors=2))
         objective = replace(virtual_of("ivat"), draw=lambda step: draw(STEP), neighbors=room)
         begin, carried = neighbors_of_epochs(expert, words, objective.neighbors)
         used: list[Tensor] = []
