@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from mein.data.corpus import DocumentStream
+from mein.data.readers import read_documents
+from mein.hub import networks as hub_networks
 from mein.run.algorithm import train
 from mein.run.evaluate import evaluate
 from mein.run.prepare import prepare
@@ -15,6 +17,8 @@ from mein.runtime import tensors
 from mein.runtime.progress import Quiet
 from mein.runtime.run_folder import RunFolder
 from tests.support import tiny
+from tests.support.hub_models import build
+from tests.support.shell import TINY, mein, write_csv
 
 
 class Passes(Counter[str]):
@@ -82,3 +86,38 @@ def test_a_finished_run_is_neither_trained_nor_evaluated_again(tmp_path: Path, l
     assert passes["test"] == 1  # to be the same documents as before
     assert not loads
     assert before == (tiny.artefacts(tmp_path / "run"), (tmp_path / "run/metrics.jsonl").read_bytes())
+
+
+def test_a_hugging_face_encoder_is_opened_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("transformers", reason="the extra mein[transformers] is not installed")
+    opened, load = list[Path](), hub_networks.load_encoder
+
+    def counted(folder: Path) -> Any:
+        opened.append(folder)
+        return load(folder)
+
+    monkeypatch.setattr("mein.hub.readers.load_encoder", counted)
+    encoder = build("Bert", tmp_path / "bert", classes=2)
+    tiny.run(tmp_path / "run", expert__kind="frozen", expert__model=str(encoder))
+    assert opened == [tmp_path / "run/hub"]
+
+
+def test_mein_train_reads_each_file_as_often_as_documented(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counted is where a file's last row is reached: guesses of columns look at the first rows only."""
+    texts, complete = tiny.TEXTS, Counter[str]()
+    files = {
+        "labeled": write_csv(tmp_path / "labeled.csv", texts.labeled_texts, texts.labeled_labels),
+        "unlabeled": write_csv(tmp_path / "unlabeled.csv", texts.unlabeled_texts),
+        "test": write_csv(tmp_path / "test.csv", texts.test_texts, texts.test_labels),
+    }
+
+    def counted(source: str, *others: Any, **options: Any) -> Any:
+        yield from read_documents(source, *others, **options)
+        complete[Path(source).stem] += 1
+
+    monkeypatch.setattr("mein.data.corpus.read_documents", counted)
+    words = [word for part, path in files.items() for word in (f"--{part}", path)]
+    assert mein("train", *words, "--out", tmp_path / "run", *TINY).code == 0
+    assert complete == {"labeled": 1, "unlabeled": 2, "test": 2}
