@@ -30,23 +30,26 @@ DOCUMENTS = 100_000  # of the demo corpus: enough that the start of workers does
 LABELED = 20_000  # of the same, to measure labeling
 
 app = new_app("Measure speed and memory, as JSON.")
-Figures = Annotated[Path | None, typer.Option(metavar="FILE", help="Where to put the JSON. Default: stdout.")]
-Workers = Annotated[int, typer.Option(min=1, metavar="N", help="Processes that encode text.")]
-Device = Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda ...")]
-Repeats = Annotated[int, typer.Option(min=1, metavar="N", help="Measurements of each.")]
+Figures = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Output file for the JSON. Default: stdout.")
+]
+Workers = Annotated[int, typer.Option(min=1, metavar="N", help="Number of processes that encode text.")]
+Device = Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda, ...")]
+Repeats = Annotated[int, typer.Option(min=1, metavar="N", help="Number of measurements of each.")]
 
 
 @app.command()
 def encode(
     documents: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Documents to encode. Default: the demo corpus.")
+        str | None,
+        typer.Option(metavar="FILE", help="Documents to encode. Default: the synthetic demo corpus."),
     ] = None,
     text_column: TextColumn = None,
     workers: Workers = 2,
     repeats: Repeats = 5,
     out: Figures = None,
 ) -> None:
-    """Documents a second into the store, beside sentencepiece alone."""
+    """Documents per second into the store, beside sentencepiece only."""
     figures = bench_encode(_texts(documents, text_column, DOCUMENTS), workers, repeats)
     table = _table("", "docs/s", "MB/s", "of sentencepiece's")
     for name in ("mein", "sentencepiece"):
@@ -61,12 +64,12 @@ def encode(
 def memory(
     sizes: Annotated[list[int] | None, typer.Argument(metavar="N", hidden=True)] = None,
     documents: Annotated[
-        list[int], typer.Option(min=1, metavar="N ...", help="Sizes of the corpus, one or more.")
+        list[int], typer.Option(min=1, metavar="N ...", help="Size of the corpus. Repeatable.")
     ] = [200_000, 2_000_000],  # noqa: B006 - typer reads the default and never changes it
     workers: Workers = 2,
     out: Figures = None,
 ) -> None:
-    """Peak memory of encoding and of stage 2, by size of corpus."""
+    """Peak memory of encoding and of stage 2, by corpus size."""
     counts = [*documents, *(sizes or [])]
     figures = bench_memory(counts, workers)
     peaks = figures["stage_2"] = bench_imitation(counts)
@@ -81,16 +84,16 @@ def memory(
 @app.command()
 def experts(
     device: Device = "auto",
-    vocabulary: Annotated[int, typer.Option(min=100, metavar="N", help="Words.")] = 87_000,
-    hidden: Annotated[int, typer.Option(min=8, metavar="N", help="The LSTM's size.")] = 1_024,
-    steps: Annotated[int, typer.Option(min=1, metavar="N", help="Steps in a measurement.")] = 30,
+    vocabulary: Annotated[int, typer.Option(min=100, metavar="N", help="Number of words.")] = 87_000,
+    hidden: Annotated[int, typer.Option(min=8, metavar="N", help="Size of the LSTM.")] = 1_024,
+    steps: Annotated[int, typer.Option(min=1, metavar="N", help="Number of steps per measurement.")] = 30,
     repeats: Repeats = 5,
     out: Figures = None,
 ) -> None:
-    """Tokens a second of LSTM, ADV and VAT, ours and plain."""
+    """Tokens per second of LSTM, ADV, and VAT, beside plain PyTorch."""
     sizes = Sizes(vocabulary=vocabulary, hidden_dim=hidden, steps=steps, repeats=repeats)
     figures = bench_experts(sizes, choose_device(device))
-    table = _table("tokens/s", "ours", "plain float32", "ours / plain")
+    table = _table("tokens/s", "mein", "plain float32", "mein / plain")
     for name, found in figures["training"].items():
         rates = (f"{found[f'{who}_tokens_per_second']['median']:,.0f}" for who in ("ours", "plain"))
         table.add_row(name, *rates, f"{found['ratio']['median']:.2f}")
@@ -103,19 +106,21 @@ def experts(
 def imitators(
     device: Device = "auto",
     tokens: Annotated[
-        list[int] | None, typer.Option(min=256, metavar="N", help="Pieces in our batches; repeatable.")
+        list[int] | None, typer.Option(min=256, metavar="N", help="Pieces per batch of mein. Repeatable.")
     ] = None,
-    sizes: Annotated[int, typer.Option(min=1, metavar="N", help="Embedding size and channels.")] = 512,
+    sizes: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Embedding size and number of channels.")
+    ] = 512,
     repeats: Repeats = 5,
     out: Figures = None,
 ) -> None:
-    """Tokens a second of imitators, ours and plain."""
+    """Tokens per second of imitators, beside plain PyTorch."""
     on = choose_device(device)
     if tokens is None:
         tokens = [262_144, 1_048_576] if on.type == "cuda" else [65_536, 262_144]
     config = ImitatorsConfig(embedding_dim=sizes, channels=sizes)
     figures = bench_imitators(on, tokens, repeats, config)
-    budgets = [f"ours, {count:,}" for count in tokens]
+    budgets = [f"mein, {count:,}" for count in tokens]
     table = _table("windows", *budgets, "plain float32", "last / plain", "paper (V100)")
     for row in figures["rows"]:
         rates = row["tokens_per_second"]
@@ -125,7 +130,7 @@ def imitators(
         table.add_row(", ".join(map(str, row["windows"])), *shown, f"{row['ratio']['median']:.1f}", paper)
     alpha = figures["alpha"]
     shown = (f"{alpha[name]['median']:,.0f}" for name in ("ours", "plain float32"))
-    table.add_row("alpha alone", *[""] * (len(tokens) - 1), *shown, f"{alpha['ratio']['median']:.1f}", "")
+    table.add_row("alpha only", *[""] * (len(tokens) - 1), *shown, f"{alpha['ratio']['median']:.1f}", "")
     for name, rate in figures["experts"].items():
         table.add_row(f"expert, {name}", f"{rate['median']:,.0f}", *[""] * (len(tokens) + 2))
     _deliver(figures, out, table)
@@ -133,7 +138,7 @@ def imitators(
 
 @app.command()
 def imitate(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run with its encoded text.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run with its encoded text.")],
     device: Device = "auto",
     out: Figures = None,
 ) -> None:
@@ -150,13 +155,15 @@ def imitate(
 
 @app.command()
 def pipeline(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A finished run: its vocabularies and expert.")],
-    text: Annotated[str, typer.Option(metavar="FILE", help="Raw documents.")],
-    epochs: Annotated[int, typer.Option(min=1, metavar="N", help="Of the imitators.")] = 10,
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", help="Finished run, for its vocabularies and expert.")
+    ],
+    text: Annotated[str, typer.Option(metavar="FILE", help="Unlabeled documents.")],
+    epochs: Annotated[int, typer.Option(min=1, metavar="N", help="Number of epochs of the imitators.")] = 10,
     device: Device = "auto",
     out: Figures = None,
 ) -> None:
-    """Seconds from raw text to trained imitators, by step."""
+    """Seconds from unlabeled text to trained imitators, by step."""
     source = partial(read_documents, text, ColumnsConfig(), labeled=False)
     reporter = Terminal(open_console(stderr=True))
     figures = bench_pipeline(run, source, epochs, choose_device(device), reporter)
@@ -170,14 +177,15 @@ def pipeline(
 def predict(
     run: RunPath,
     documents: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Documents to label. Default: the demo corpus.")
+        str | None,
+        typer.Option(metavar="FILE", help="Documents to label. Default: the synthetic demo corpus."),
     ] = None,
     text_column: TextColumn = None,
-    threads: Annotated[int, typer.Option(min=1, metavar="N", help="Cores that networks may use.")] = 2,
+    threads: Annotated[int, typer.Option(min=1, metavar="N", help="Number of cores for networks.")] = 2,
     repeats: Repeats = 5,
     out: Figures = None,
 ) -> None:
-    """Documents a second of a run, beside a linear model."""
+    """Documents per second of a run, beside a linear model."""
     figures = bench_predict(load_model(run), _texts(documents, text_column, LABELED), threads, repeats)
     table = _table("", "docs/s", "MB/s", "times slower")
     for name, rate in figures["systems"].items():
@@ -190,14 +198,14 @@ def predict(
 @app.command()
 def scale(
     documents: Annotated[
-        list[int], typer.Option(min=1_000, metavar="N", help="Generated documents; repeatable.")
+        list[int], typer.Option(min=1_000, metavar="N", help="Number of generated documents. Repeatable.")
     ] = [1_000_000],  # noqa: B006 - typer reads the default and never changes it
     workers: Annotated[
-        list[int], typer.Option(min=1, metavar="N", help="Processes, a core each; repeatable.")
+        list[int], typer.Option(min=1, metavar="N", help="Number of processes, one core each. Repeatable.")
     ] = [1, 2],  # noqa: B006 - as above
     out: Figures = None,
 ) -> None:
-    """Rate, memory and bytes of encode, label and imitate."""
+    """Rate, memory, and bytes of encode, label, and imitate."""
     figures = bench_scale(documents, workers, Terminal(open_console(stderr=True)))
     table = _table("step", "documents", "processes", "docs/s", "tokens/s", "peak MB of a process")
     for found in figures["results"]:
@@ -212,14 +220,16 @@ def scale(
 @app.command()
 def engines(
     documents: Annotated[
-        list[int], typer.Option(min=1_000, metavar="N", help="Generated documents; repeatable.")
+        list[int], typer.Option(min=1_000, metavar="N", help="Number of generated documents. Repeatable.")
     ] = [1_000_000],  # noqa: B006 - typer reads the default and never changes it
-    workers: Annotated[int, typer.Option(min=1, metavar="N", help="Processes, a core each.")] = 2,
-    turns: Annotated[int, typer.Option(min=1, metavar="N", help="Measurements of each engine.")] = 2,
+    workers: Annotated[int, typer.Option(min=1, metavar="N", help="Number of processes, one core each.")] = 2,
+    turns: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Number of measurements of each engine.")
+    ] = 2,
     address: Address = None,
     out: Figures = None,
 ) -> None:
-    """Encode and label by Ray, beside plain processes."""
+    """Encode and label with Ray, beside plain processes."""
     figures = bench_engines(documents, workers, turns, address, Terminal(open_console(stderr=True)))
     table = _table("step", "documents", "processes, s", "Ray, s", "Ray / processes")
     for found in figures["results"]:
@@ -231,12 +241,12 @@ def engines(
 
 @app.command()
 def costs(
-    results: Annotated[Path, typer.Option(metavar="FOLDER", help="Where benches left their JSON.")] = Path(
-        "results"
-    ),
-    page: Annotated[Path, typer.Option(metavar="FILE", help="The page to make.")] = Path("docs/scale.md"),
+    results: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="Folder with the JSON of benchmarks.")
+    ] = Path("results"),
+    page: Annotated[Path, typer.Option(metavar="FILE", help="Output page.")] = Path("docs/scale.md"),
 ) -> None:
-    """What corpora of any size cost, as a page."""
+    """The cost of corpora of any size, as a page."""
     write_atomically(page, costs_page(results).encode("utf-8"))
     log(open_console(), f"Wrote {page}.")
 
@@ -244,16 +254,21 @@ def costs(
 @app.command()
 def ranks(
     documents: Annotated[
-        int, typer.Option(min=16, metavar="N", help="Documents of the demo corpus.")
+        int, typer.Option(min=16, metavar="N", help="Number of documents of the demo corpus.")
     ] = 16_000,
     processes: Annotated[
-        list[int], typer.Option(min=1, metavar="N", help="One thread each; repeatable; the first is 1.00.")
+        list[int],
+        typer.Option(
+            min=1, metavar="N", help="Number of processes, one thread each. Repeatable; the first is 1.00."
+        ),
     ] = [1, 2],  # noqa: B006 - typer reads the default and never changes it
-    sizes: Annotated[int, typer.Option(min=1, metavar="N", help="Embedding size and channels.")] = 512,
+    sizes: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Embedding size and number of channels.")
+    ] = 512,
     repeats: Repeats = 3,
     out: Figures = None,
 ) -> None:
-    """Imitators and labeling by several processes, beside one."""
+    """Imitators and labeling with several processes, beside one."""
     config = ImitatorsConfig(embedding_dim=sizes, channels=sizes)
     figures = bench_ranks(documents, processes, repeats, config)
     table = _table("step", "processes", "docs/s", "times the first")
@@ -266,16 +281,16 @@ def ranks(
 
 @app.command()
 def serve(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A finished run.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Finished run.")],
     documents: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Texts to ask about. Default: the demo corpus.")
+        str | None, typer.Option(metavar="FILE", help="Texts to send. Default: the synthetic demo corpus.")
     ] = None,
-    clients: Annotated[int, typer.Option(min=1, metavar="N", help="That ask at the same time.")] = 32,
-    seconds: Annotated[float, typer.Option(min=0.1, metavar="N", help="Of one measurement.")] = 5.0,
+    clients: Annotated[int, typer.Option(min=1, metavar="N", help="Number of concurrent clients.")] = 32,
+    seconds: Annotated[float, typer.Option(min=0.1, metavar="N", help="Seconds per measurement.")] = 5.0,
     repeats: Repeats = 3,
     out: Figures = None,
 ) -> None:
-    """Answers a second over HTTP, beside the model in a loop."""
+    """Answers per second over HTTP, beside the model in a loop."""
     load = Load(clients=clients, seconds=seconds, repeats=repeats)
     figures = bench_serve(run, _texts(documents, None, 2_000), load)
     table = _table("", "texts/s", "p50 ms", "p99 ms", "of the loop's")
@@ -287,7 +302,7 @@ def serve(
 
 
 def _texts(documents: str | None, text_column: str | None, count: int) -> list[str]:
-    """The texts of a file, or so many of the embedded corpus."""
+    """The texts of a file, or `count` of the demo corpus."""
     if documents is None:
         return demo_corpus(unlabeled=count).unlabeled_texts
     chunks = read_documents(documents, ColumnsConfig(text=text_column), labeled=False)

@@ -1,9 +1,4 @@
-"""Stage 2: time to KL; memory.
-
-How soon imitators know what the plain loop knows after an epoch: held-out KL against the clock.
-
-How much memory stage 2 takes, beside the number of documents: a fresh process for each size.
-"""
+"""Stage 2: time to the held-out KL of a plain loop's first epoch; peak memory by number of documents."""
 
 import sys
 import tempfile
@@ -45,7 +40,7 @@ WARM_STEPS = 3  # before the clock starts, for kernels to be made
 
 
 def bench_imitate(run: Path, device: torch.device) -> dict[str, Any]:
-    """Train imitators on a run's own text: plainly for an epoch, then ours until they are as good."""
+    """Train imitators on a run's own text: plainly for an epoch, then with mein until they are as good."""
     folder = RunFolder(run)
     config = read_config(folder)
     unlabeled, held_out = _open(folder, "unlabeled"), _open(folder, "held_out")
@@ -139,9 +134,9 @@ class Steps:
     def take(self, steps: int) -> int:
         """How many of so many steps there were."""
         for step in range(steps):
-            asked = time.perf_counter()
+            since = time.perf_counter()
             batch = next(self.batches, None)
-            self.waiting += time.perf_counter() - asked
+            self.waiting += time.perf_counter() - since
             if batch is None:
                 return step
             take_step(self.stage, batch, self.state, self.settings, self.optimizer)
@@ -161,7 +156,7 @@ def _endless(stage: Stage, state: StageState, epochs: int) -> Iterator[Any]:
 def _open(folder: RunFolder, part: str) -> Store:
     store = Store.open(folder / f"encoded/{part}")
     if not store.has_column(EXPERT_COLUMN):
-        raise RunError(f"{folder.path} holds no word of its expert on {part}: give a run that is done.")
+        raise RunError(f"{folder.path} has no soft labels for {part}: give a finished run.")
     return store
 
 
@@ -190,7 +185,7 @@ def bench_imitation(document_counts: Sequence[int]) -> list[dict[str, Any]]:
 
 
 def write_generated(documents: str, folder: str) -> None:
-    """Before what is measured: stores of generated text with a made-up word of the expert on each."""
+    """Before what is measured: stores of generated text with made-up soft labels for each document."""
     learned_from = generated(20_000)
     indexer, _ = learn_vocabularies(learned_from, WordsConfig(), PiecesConfig(vocabulary_size=PIECES))
     for part, count in (("unlabeled", int(documents)), ("held_out", HELD_OUT_DOCUMENTS)):

@@ -1,11 +1,4 @@
-"""Turns, spread, memory, hardware.
-
-The machine a measurement was made on.
-
-What a bench left as JSON, read again.
-
-How much memory it takes, beside the number of documents: a fresh process for each size.
-"""
+"""Spread of measurements, hardware, JSON of earlier ones, and peak memory by number of documents."""
 
 import json
 import os
@@ -56,7 +49,7 @@ def read_figures(path: Path) -> dict[str, Any] | None:
     try:
         return {**json.loads(path.read_text(encoding="utf-8"))}
     except (OSError, ValueError, TypeError) as problem:
-        raise InputError(f"{path} is no result of a bench: measure again, or remove it.") from problem
+        raise InputError(f"{path} is no result of a benchmark: measure again, or remove it.") from problem
 
 
 CHUNK_DOCUMENTS = 1_000

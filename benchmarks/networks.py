@@ -1,9 +1,4 @@
-"""Experts and imitators beside plain loops.
-
-Tokens a second in training and in labeling: our experts beside a plain float32 loop, in one run.
-
-Tokens a second of imitators in training, beside plain modules and the experts, in one run.
-"""
+"""Tokens per second of experts and imitators, in training and labeling, beside plain float32 PyTorch."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -50,7 +45,7 @@ class Sizes:
 
 
 def bench_experts(sizes: Sizes, device: torch.device) -> dict[str, Any]:
-    """Rates of every training, ours and plain, with their ratio; labeling; the share of waiting."""
+    """Rates of every training, mein and plain, with their ratio; labeling; the share of waiting."""
     figures: dict[str, Any] = {"hardware": hardware(), "device": device_name(device), "sizes": vars(sizes)}
     figures["training"] = {training: _compare(training, sizes, device) for training in TRAININGS}
     figures["labeling"] = _labeling(sizes, device)
@@ -59,7 +54,7 @@ def bench_experts(sizes: Sizes, device: torch.device) -> dict[str, Any]:
 
 
 def _compare(training: str, sizes: Sizes, device: torch.device) -> dict[str, Any]:
-    """Tokens a second, forward + backward + update; ours and plain by turns."""
+    """Tokens per second, forward + backward + update; mein and plain in turns."""
     batches = [batch_of(sizes, device, number) for number in range(BATCHES)]
     steps = {"ours": our_step(training, sizes, batches), "plain": plain_expert_step(training, sizes, batches)}
     rates: dict[str, list[float]] = {name: [] for name in steps}
@@ -156,7 +151,7 @@ def _kl(p: Tensor, logits: Tensor) -> Tensor:
 
 
 def _labeling(sizes: Sizes, device: torch.device) -> dict[str, Any]:
-    """Tokens a second forward only, from word numbers in memory to logits in memory."""
+    """Tokens per second forward only, from word numbers in memory to logits in memory."""
     expert = _expert("plain", sizes).to(device)
     words = _word_documents(sizes, 0, sizes.labeled)
     expert_logits(expert, words)
@@ -223,7 +218,7 @@ def _labels(sizes: Sizes, device: torch.device) -> tuple[Tensor, Tensor, Tensor,
 
 
 def timed(step: Callable[[int], None], steps: int, device: torch.device) -> float:
-    """Seconds that so many steps take, the device's work included."""
+    """Seconds of `count` steps, the device's work included."""
     wait_for(device)
     started = time.perf_counter()
     for number in range(steps):
@@ -233,7 +228,7 @@ def timed(step: Callable[[int], None], steps: int, device: torch.device) -> floa
 
 
 def wait_for(device: torch.device) -> None:
-    """Until a device has done all that it was asked."""
+    """Wait until a device is done."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
@@ -323,7 +318,7 @@ def plain_imitator_step(
 
 
 def alpha_rates(device: torch.device, tokens: int, repeats: int, config: ImitatorsConfig) -> dict[str, Any]:
-    """Pieces a second from documents in memory to alpha in memory: ours beside plain modules."""
+    """Pieces per second from documents in memory to alpha in memory: mein beside plain modules."""
     imitators = _imitators(config, device)
     pieces, _ = _piece_documents(tokens, 0)
     evidence = Evidence(imitators, 2)
@@ -366,7 +361,7 @@ def floor(config: ImitatorsConfig, device: torch.device, tokens: int) -> dict[st
 
 
 def bandwidth(device: torch.device, repeats: int) -> dict[str, float]:
-    """Bytes a second that the device's memory reads and writes, by copying far more than caches hold."""
+    """Bytes per second that the device's memory reads and writes, by copying far more than caches hold."""
     count = 2**28 if device.type == "cuda" else 2**25
     source = torch.ones(count, device=device)
     target = torch.empty_like(source)
@@ -418,7 +413,7 @@ def _imitators(config: ImitatorsConfig, device: torch.device) -> Imitators:
 
 
 def _batch(tokens: int, gap: int, device: torch.device, number: int) -> tuple[PieceBatch, Tensor]:
-    """Documents on a device, and the expert's word on them."""
+    """Documents on a device, and the expert's probabilities for them."""
     pieces, p = _piece_documents(tokens, number)
     probs = torch.from_numpy(np.stack([p, 1.0 - p], axis=1)).to(device)
     return pack_pieces(pieces, gap, device), probs

@@ -1,13 +1,11 @@
-"""Many documents, ranks, engines, costs.
+"""The expensive steps over any number of documents, processes, and engines, and what corpora cost.
 
-The heavy steps over any number of documents: rate, memory of every process, bytes at rest.
-
-How much sooner several processes are done than one: imitators in training, and the expert's labeling.
+For each step: rate, memory of every process, bytes at rest; and the gain of several processes over one.
 
 Processes come from torchrun, each with one thread; the clock runs in them, between two barriers, so that
 their start does not count. One and several take turns.
 
-Encoding and labeling by Ray, beside plain processes of the same machine: whole commands, by turns.
+Encoding and labeling with Ray, beside plain processes of the same machine: complete commands, in turns.
 
 docs/scale.md: what corpora of any size cost, from what `python -m benchmarks scale` and `pipeline` measured.
 """
@@ -160,7 +158,7 @@ def write_generated(folder: Path, documents: int) -> None:
 
 
 def generated_documents(documents: int) -> Iterator[list[str]]:
-    """Chunks of short documents, each of one to three sentences of the embedded corpus."""
+    """Chunks of short documents, each of one to three sentences of the demo corpus."""
     texts = demo_corpus(seed=1, labeled=2, unlabeled=SEED_DOCUMENTS, test=2).unlabeled_texts
     sentences = sorted({f"{part.rstrip('.')}." for text in texts for part in text.split(". ")})
     draws = numpy_generator(0, "scale")
@@ -185,7 +183,7 @@ def _measured(folder: Path, documents: int, workers: int) -> dict[str, Any]:
             "label": _command("label", store, "--by", run, *spread),
             "imitate": _imitate(workers, store, "--like", run, "--out", out),
         }
-        found["imitate"]["seconds"] = _training_seconds(out)  # less the mixture, which reads labels alone
+        found["imitate"]["seconds"] = _training_seconds(out)  # without the mixture, which uses labels only
         manifest = json.loads((store / "store.json").read_text(encoding="utf-8"))
         labels = sum(file.stat().st_size for file in store.glob("*.parquet"))
     tokens = {"encode": "pieces", "label": "words", "imitate": "pieces"}
@@ -252,7 +250,7 @@ def bench_ranks(
 
 
 def _write_corpus(folder: Path, documents: int) -> None:
-    """Two stores of the embedded corpus, one of them with a made-up word of the expert."""
+    """Two stores of the demo corpus, one of them with made-up soft labels."""
     texts = demo_corpus(0, labeled=10, unlabeled=documents, test=10).unlabeled_texts
     indexer, _ = learn_vocabularies([texts], WordsConfig(), PiecesConfig())
     for task, size in (("labeling", -(-documents // SHARDS)), ("imitators", documents)):
@@ -263,7 +261,7 @@ def _write_corpus(folder: Path, documents: int) -> None:
 
 
 def _rank_seconds(folder: Path, task: str, processes: int, imitators: ImitatorsConfig) -> float:
-    """Let so many processes do a task, and ask the first how long it took."""
+    """Let `processes` processes do a task; returns the time of the first."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
     command += [str(processes), "-m", "benchmarks.scale", task, str(folder), imitators.model_dump_json()]
     with tempfile.TemporaryDirectory() as copy:

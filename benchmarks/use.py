@@ -1,8 +1,6 @@
-"""Predict and serve.
+"""Documents per second from text to probabilities; answers per second of a server to many clients.
 
-Documents a second from text to probabilities: mixture, expert, imitators, and a linear model.
-
-How much a server answers to many clients at once, beside the same model called in a loop.
+Prediction is measured beside a linear model, the server beside the same model called in a loop.
 """
 
 import asyncio
@@ -110,14 +108,14 @@ START_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Load:
-    """How a server is asked."""
+    """The load on a server."""
 
     clients: int = 32
     """Connections that each wait for an answer before they ask again."""
     seconds: float = 5.0
     """Of one measurement."""
     requests: int = 100_000
-    """At most so many in one measurement."""
+    """Largest number of texts in one measurement."""
     texts: int = 1
     """In a request."""
     repeats: int = 3
@@ -155,7 +153,7 @@ def bench_serve(run: Path, texts: Sequence[str], load: Load) -> dict[str, Any]:
 
 
 def looped(model: Model, texts: Sequence[str], seconds: float) -> float:
-    """Texts a second of a loop that asks the model for one text at a time."""
+    """Texts per second of a loop that calls the model with one text at a time."""
     started, count = time.perf_counter(), 0
     for text in cycle(texts):
         model.log_probs([text])
@@ -212,7 +210,7 @@ def _requests(texts: Sequence[str], each: int) -> list[bytes]:
 
 
 def _length(head: bytes) -> int:
-    """The length of a body, from a head that must tell of success."""
+    """The length of a body, from a head that must report success."""
     length = re.search(rb"content-length: (\d+)", head, re.IGNORECASE)
     if not head.startswith(b"HTTP/1.1 200") or length is None:
         raise MeinError(f"The server answered {head[:40]!r}: measure it alone.")
@@ -222,5 +220,5 @@ def _length(head: bytes) -> int:
 def _resident_megabytes(process: int) -> float:
     status = Path(f"/proc/{process}/status").read_text(encoding="utf-8")
     found = re.search(r"VmRSS:\s+(\d+) kB", status)
-    assert found is not None, "Linux tells it"
+    assert found is not None, "Linux reports it"
     return int(found.group(1)) / 1e3

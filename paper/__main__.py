@@ -1,4 +1,4 @@
-"""python -m paper data | run | page: the paper's data sets, its experiments, our numbers beside its own."""
+"""python -m paper data | run | page: the paper's data sets, its experiments, its tables."""
 
 import sys
 from pathlib import Path
@@ -18,25 +18,23 @@ app = new_app("The paper again: its data sets, its experiments, and our numbers 
 def data(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="NAME", help="imdb, rotten, elec ...; without one, all are listed."),
+        typer.Argument(metavar="NAME", help="imdb, rotten, elec, ... Default: list all."),
     ] = None,
     source: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="The official folder or archive. Default: downloaded.")
+        Path | None, typer.Option(metavar="PATH", help="Official folder or archive. Default: download it.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Where the Parquet files go. Default: data/NAME.")
+        Path | None, typer.Option(metavar="FOLDER", help="Folder for the Parquet files. Default: data/NAME.")
     ] = None,
-    more: Annotated[list[str], typer.Option(metavar="FILE", help="Further raw text; repeatable.")] = [],  # noqa: B006 - typer reads the default and never changes it
-    seed: Annotated[
-        int, typer.Option(min=0, metavar="N", help="The seed of random splits, as rotten has.")
-    ] = 0,
+    more: Annotated[list[str], typer.Option(metavar="FILE", help="More unlabeled text. Repeatable.")] = [],  # noqa: B006 - typer reads the default and never changes it
+    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Seed of random splits, as in rotten.")] = 0,
     any_counts: Annotated[
-        bool, typer.Option("--any-counts", help="Take a source whose counts are not the published ones.")
+        bool, typer.Option("--any-counts", help="Accept a source with other counts than published.")
     ] = False,
 ) -> None:
     """Fetch a benchmark, check it, and write it as Parquet.
 
-    Downloads are kept in $MEIN_CACHE, else in mein in $XDG_CACHE_HOME or ~/.cache.
+    Downloads are kept in $MEIN_CACHE. Default: mein in $XDG_CACHE_HOME or ~/.cache.
     """
     from paper.commands import list_benchmarks, prepare_benchmark
 
@@ -47,26 +45,26 @@ def data(
 
 
 def run(
-    grid: Annotated[str, typer.Option(metavar="NAME", help="results, windows or more-data.")] = "results",
+    grid: Annotated[str, typer.Option(metavar="NAME", help="results, windows, or more-data.")] = "results",
     datasets: Annotated[str, typer.Option(metavar="A,B", help="Folders under --data.")] = "imdb",
     experts: Annotated[
-        str, typer.Option(metavar="A,B", help="The paper's, such as lstm; ours, such as transformer.")
+        str, typer.Option(metavar="A,B", help="The paper's, such as lstm, or others, such as transformer.")
     ] = "lstm,lm-lstm,adv-lm-lstm",
-    seed: Annotated[int, typer.Option(min=0, metavar="N", help="The first seed.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, metavar="N", help="First seed.")] = 0,
     seeds: Annotated[int, typer.Option(min=1, metavar="N", help="Number of seeds.")] = 1,
-    data: Annotated[Path, typer.Option(metavar="FOLDER", help="What `python -m paper data` made.")] = DATA,
-    work: Annotated[Path, typer.Option(metavar="FOLDER", help="Run folders; large.")] = Path(
+    data: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of `python -m paper data`.")] = DATA,
+    work: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for run folders. Large.")] = Path(
         "runs/reproduce"
     ),
-    results: Annotated[Path, typer.Option(metavar="FOLDER", help="The result lines.")] = RESULTS,
-    preset: Annotated[str, typer.Option(metavar="NAME", help="As in `mein train`.")] = "full",
+    results: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of result lines.")] = RESULTS,
+    preset: Annotated[str, typer.Option(metavar="NAME", help="Preset, as in `mein train`.")] = "full",
     set_: Set = [],  # noqa: B006 - typer reads the default and never changes it
     only: Annotated[str | None, typer.Option(metavar="NAME", hidden=True)] = None,
-    jobs: Annotated[int, typer.Option(min=1, metavar="N", help="Runs at a time.")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, metavar="N", help="Number of runs at a time.")] = 1,
     engine: EngineName = "processes",
     address: Address = None,
 ) -> None:
-    """Run what is missing of the paper's experiments."""
+    """Run the missing cells of the paper's experiments."""
     from mein.config import parse_overrides
     from paper.run import Request, reproduce
 
@@ -87,8 +85,8 @@ def run(
 
 
 def page(
-    out: Annotated[Path, typer.Argument(metavar="FILE", help="The page to make.")] = Path("docs/results.md"),
-    results: Annotated[Path, typer.Option(metavar="FOLDER", help="The result lines.")] = RESULTS,
+    out: Annotated[Path, typer.Argument(metavar="FILE", help="Output page.")] = Path("docs/results.md"),
+    results: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of result lines.")] = RESULTS,
 ) -> None:
     """Write the tables and figures from the result lines."""
     from paper.run import write_pages

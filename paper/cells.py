@@ -1,8 +1,6 @@
-"""Grids as data, published figures.
+"""The grids as plain data (experts, windows, amounts of text, and seeds of each table); the paper's figures.
 
-The grids, as plain data: which experts, windows, amounts of text and seeds make which table.
-
-What was published: the figures that ours stand beside. Test error in %, speed in tokens a second.
+Published figures are test error in % and speed in tokens per second.
 """
 
 from collections.abc import Iterator
@@ -11,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 DATA = Path("data")
-"""Where `python -m paper data` leaves the sets unless told otherwise."""
+"""Where `python -m paper data` writes the sets by default."""
 
 MAIN = "main"
 WINDOWS = (1, 2, 3, 4)
@@ -40,7 +38,7 @@ OURS: dict[str, dict[str, Any]] = {
 """Rows that the paper does not have; transformers for --set expert.model=FOLDER."""
 
 PREVIOUS_RUNS = {name: name.removesuffix("-student") for name in OURS if name.endswith("-student")}
-"""Whose mixture, by our gates and with a lexicon, tells a student's expert about unlabeled text."""
+"""Whose mixture, with free gates and a lexicon, predicts the unlabeled text of a self-training round."""
 
 CHOSEN: dict[str, Any] = {
     "pretraining.patience": None,
@@ -71,7 +69,7 @@ CHOSEN_FOR: dict[str, dict[str, Any]] = {
 }
 """What was chosen on IMDB's dev for all rows, and for some: with the preset full, and --set above it. A
 transformer's are those of its preset, but for the epochs, set by hand; on some sets CHOSEN_ON, which comes
-after them, has the last word: on rotten it averages by 0.99, on r52 it learns for 20 epochs."""
+after them, overrides: on rotten it averages by 0.99, on r52 it learns for 20 epochs."""
 
 CHOSEN_IN_SELF_TRAINING: dict[str, dict[str, Any]] = {
     "transformer-student": {
@@ -80,7 +78,7 @@ CHOSEN_IN_SELF_TRAINING: dict[str, dict[str, Any]] = {
         "expert_training.learning_rate": 1e-4,
     },
 }
-"""What students have instead of what their teachers have, set by hand."""
+"""What self-training rounds have instead of what their previous runs have, set by hand."""
 
 CHOSEN_ON: dict[str, dict[str, Any]] = {
     "electronics": {"pretraining.epochs": 12},
@@ -103,7 +101,7 @@ MAIN_RUN: dict[str, Any] = {
     "mixture.centers_evidence": True,
     "mixture.has_lexicon": False,
 }
-"""What a row's main run has, whatever the preset says; its other runs branch off from there."""
+"""The main run of a row, for every preset; its other runs branch off from there."""
 
 OWNED = ("seed", "expert.kind", "expert.training", "expert.language_model", "expert.from_run", *MAIN_RUN)
 """Settings by which cells differ: the grid's to set, not the user's."""
@@ -152,7 +150,7 @@ class Cell:
     seed: int
     windows: tuple[int, ...] = WINDOWS
     unlabeled: int | None = None
-    """So many unlabeled documents for the imitators; none: all there are."""
+    """Number of unlabeled documents for the imitators; None: all."""
 
     @property
     def is_complete(self) -> bool:

@@ -1,12 +1,7 @@
-"""One run, branches, a line a cell.
+"""All cells of one expert on one data set and seed: trained once, branched from there, one line per cell.
 
-A run that starts where another stands: what they share is linked, not computed again.
-
-From a finished run to result lines: errors on dev and test, time, and what makes them anew.
-
-What runs on a data set share: its encoded text, and the language models that experts start from.
-
-All cells of one expert on one data set by one seed: trained once, varied from there.
+A branch links what it shares with the main run. Runs on a data set share its encoded text and the language
+models. A line has errors on dev and test, times, and the command that reproduces it.
 """
 
 import json
@@ -172,13 +167,13 @@ def commit(package: Path) -> str:
     The version where they are of no checkout, though their folder may lie in one.
     """
 
-    def asked(*words: str) -> str:
+    def git(*words: str) -> str:
         command = ["git", "-C", str(package), *words]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
     try:
-        asked("ls-files", "--error-unmatch", "__init__.py")
-        return asked("rev-parse", "--short", "HEAD") + ("+" if asked("status", "--porcelain", ".") else "")
+        git("ls-files", "--error-unmatch", "__init__.py")
+        return git("rev-parse", "--short", "HEAD") + ("+" if git("status", "--porcelain", ".") else "")
     except (OSError, subprocess.CalledProcessError):
         return __version__
 
@@ -186,8 +181,8 @@ def commit(package: Path) -> str:
 OF_LANGUAGE_MODELS = (*OF_TEXT, "pretraining")  # settings that one depends on, besides its sizes
 SIZES = ("kind", "embedding_dim", "hidden_dim", "normalizes_embeddings")  # of an expert and its own
 SEEN = "seen.json"  # the checksums of files that runs have seen
-LEARNED = 0.9  # of so many raw documents; the others are held out, or in the test set
-TEXTS = (("train", "unlabeled"), ("held_out",))  # what a language model learns from and is judged on
+LEARNED = 0.9  # share of the unlabeled documents; the others are held out, or in the test set
+TEXTS = (("train", "unlabeled"), ("held_out",))  # what a language model learns from and is evaluated on
 
 
 @contextmanager
@@ -220,27 +215,27 @@ def encoded_text(experiment: Experiment, cell: Cell, work: Path, corpus: Corpus)
     if counts.get("unlabeled", 0) == 0:
         raise InputError(
             f"{corpus.names['unlabeled']} holds no document that imitators can learn from: "
-            "put more raw text there."
+            "add more unlabeled text."
         )
     return folder
 
 
 def _refuse_other_files(folder: RunFolder, corpus: Corpus) -> None:
-    """Refuse raw text or a test set that is not what runs here have seen (labels prove themselves)."""
+    """Refuse unlabeled text or a test set other than those of earlier runs (labels have their digest)."""
     seen = {part: sha256_of(Path(corpus.names[part])) for part in ("unlabeled", "test")}
     if (folder / SEEN).exists():
         for part, digest in folder.read_json(SEEN).items():
             if digest != seen[part]:
                 raise InputError(
-                    f"{corpus.names[part]} is not the file that the runs beside {folder.path} have seen: "
-                    "put that back, or give another --work and another --results."
+                    f"{corpus.names[part]} differs from the file of the runs beside {folder.path}: "
+                    "restore it, or choose another --work and --results."
                 )
     else:
         folder.write_json(SEEN, seen)
 
 
 def cells_that_fit(experiment: Experiment, cells: Sequence[Cell]) -> list[Cell]:
-    """The cells less those that want more unlabeled documents than their data set has; say which."""
+    """The cells without those that need more unlabeled text than their data set has, which are logged."""
     fitting = [cell for cell in cells if cell.unlabeled is None]
     places: dict[str, list[Cell]] = {}
     for cell in cells:
@@ -253,9 +248,9 @@ def cells_that_fit(experiment: Experiment, cells: Sequence[Cell]) -> list[Cell]:
         too_many = sorted({n for cell in own if (n := cell.unlabeled or 0) * LEARNED > most})
         fitting += [cell for cell in own if cell.unlabeled not in too_many]
         if too_many:
-            told = ", ".join(f"{amount:,}" for amount in too_many)
+            listed = ", ".join(f"{amount:,}" for amount in too_many)
             experiment.reporter.log(
-                f"{place} has {most:,} unlabeled documents to learn from: {told} are left out."
+                f"{place} has {most:,} unlabeled documents to learn from: {listed} are left out."
             )
     return fitting
 
@@ -320,7 +315,7 @@ def _trained(experiment: Experiment, cells: list[Cell]) -> Iterator[Trained]:
     corpus = experiment.corpus(first.dataset, first.seed)
     work = experiment.work / experiment.place(first.dataset, first.seed)
     text = encoded_text(experiment, first, work, corpus)
-    teacher = _teacher(experiment, first)
+    teacher = _previous_run(experiment, first)
     config = expert_config(experiment, first, work, text, corpus, None if teacher is None else teacher.folder)
     before = shared_seconds(config, text) if teacher is None else _seconds_with(teacher)
     main = RunFolder(work / first.expert / f"seed-{first.seed}" / MAIN)
@@ -338,22 +333,22 @@ def _trained(experiment: Experiment, cells: list[Cell]) -> Iterator[Trained]:
         yield Trained(own, settings, corpus, folder, before)
 
 
-def _teacher(experiment: Experiment, cell: Cell) -> Trained | None:
-    """The run that tells a student about unlabeled text, trained first if it is not there yet."""
+def _previous_run(experiment: Experiment, cell: Cell) -> Trained | None:
+    """The previous run of a self-training round, trained first if it does not exist yet."""
     if cell.expert not in PREVIOUS_RUNS:
         return None
-    lesson = Cell(cell.dataset, PREVIOUS_RUNS[cell.expert], "imn-lexicon", cell.seed)
-    return next(_trained(experiment, [lesson]))
+    cell = Cell(cell.dataset, PREVIOUS_RUNS[cell.expert], "imn-lexicon", cell.seed)
+    return next(_trained(experiment, [cell]))
 
 
 def _seconds_with(teacher: Trained) -> float:
-    """How long a teacher took, with what it shares with other runs."""
+    """The time of a previous run, with what it shares with other runs."""
     main = RunFolder(teacher.folder.path.with_name(MAIN))
     return teacher.before + seconds_of(main) + seconds_of(teacher.folder)
 
 
 def _teach(experiment: Experiment, config: Config, corpus: Corpus, text: RunFolder, main: RunFolder) -> None:
-    """The main run's expert and imitators, from which all others branch off while its own stage 3 goes on."""
+    """The main run's expert and imitators, from which all others branch off during its stage 3."""
     with _turn(main, "stages 1 and 2"):
         if main.is_done or (main / "imitators.safetensors").exists():
             main.refuse_others(identity_of(config, corpus))
@@ -373,7 +368,7 @@ def _pass_lexicons_on(source: RunFolder, target: RunFolder, settings: Config) ->
 
 
 def _turn(folder: RunFolder, what: str = "") -> AbstractContextManager[None]:
-    """Wait while another process is at the same run, for other cells or another grid."""
+    """Wait while another process works on the same run, for other cells or another grid."""
     return RunFolder(folder.path.parent / "turns" / (folder.path.name + what)).held(waits=True)
 
 

@@ -1,8 +1,6 @@
-"""Where things lie, settings of rows.
+"""An experiment: where its data, runs, and results are, and the settings that its runs share.
 
-The settings that all runs of a request share: which may be set, and when two requests are alike.
-
-Where the data, the runs and the results of experiments lie, and what every run has in common.
+Also which settings a request may change, and when two requests have the same ones.
 """
 
 import hashlib
@@ -152,7 +150,7 @@ class Experiment:
         return CHOSEN | own | CHOSEN_ON.get(dataset, {}) | self_training
 
     def digest(self, dataset: str, expert: str) -> str:
-        """What tells an expert's results by these settings from those by others."""
+        """A digest that distinguishes an expert's results with these settings from others."""
         return digest_of(self.config(dataset, expert, 0))
 
     def shared_config(self, dataset: str, sections: tuple[str, ...], **named: Any) -> Config:

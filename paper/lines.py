@@ -1,8 +1,6 @@
-"""Results as JSON lines.
+"""Results as JSON lines: one per cell, from which all tables and figures are made; times of runs.
 
-Results as JSON lines: one for each cell, and all that tables and figures are made from.
-
-How long a run took, by its own records, which outlive a kill.
+Times come from the records of a run, which survive a kill.
 """
 
 import base64
@@ -54,7 +52,7 @@ def line_of(cell: Cell, figures: dict[str, Any], correct: np.ndarray) -> Line:
 
 
 def experts_of(lines: Sequence[Line]) -> list[str]:
-    """The paper's rows, and those of ours that have results."""
+    """The paper's rows, and mein's own that have results."""
     found = {line["expert"] for line in lines}
     return [*EXPERTS, *(expert for expert in OURS if expert in found)]
 
@@ -86,14 +84,14 @@ def append_lines(path: Path, lines: Sequence[Line]) -> None:
             fcntl.flock(file, fcntl.LOCK_EX)
             file.seek(0)
             content = file.read()
-            whole = _complete(content)
+            complete = _complete(content)
             documents: dict[str, int] = {}
-            known = _parsed(path, whole, documents)
+            known = _parsed(path, complete, documents)
             added = [line for line in lines if cell_of(line) not in known]
             _refuse_other_test_sets(path, added, documents)
             new = [json.dumps(line, ensure_ascii=False) + "\n" for line in added]
-            file.truncate(min(len(whole), len(content)))
-            file.write(whole[len(content) :] + "".join(new).encode("utf-8"))
+            file.truncate(min(len(complete), len(content)))
+            file.write(complete[len(content) :] + "".join(new).encode("utf-8"))
             file.flush()
             os.fsync(file.fileno())
     except OSError as problem:
@@ -127,13 +125,13 @@ def of_the_same_seeds(lines: Sequence[Line]) -> list[Line]:
         for line in own:
             sets.setdefault(line["seed"], set()).add(tuple(line["windows"]))
         most = set().union(*sets.values())
-        whole = [line for line in own if sets[line["seed"]] == most]
-        kept += whole or own
+        complete = [line for line in own if sets[line["seed"]] == most]
+        kept += complete or own
     return kept
 
 
 def _complete(content: bytes) -> bytes:
-    """A file's content less a last line that was cut; one that lacks its newline alone is given it."""
+    """A file's content without a truncated last line; a missing last newline is added."""
     last = content.rpartition(b"\n")[2]
     if not last:
         return content
@@ -145,7 +143,7 @@ def _complete(content: bytes) -> bytes:
 
 
 def _parsed(path: Path, content: bytes, documents: dict[str, int]) -> dict[Cell, Line]:
-    """The results in a file, by cell; refuse what is none, or was judged on another test set.
+    """The results in a file, by cell; refuse other lines, or another test set.
 
     documents: the size of each data set's test set, where it is known, and kept here once it is.
     """
@@ -156,13 +154,13 @@ def _parsed(path: Path, content: bytes, documents: dict[str, int]) -> dict[Cell,
             _Result.model_validate(line)
         except (ValueError, RecursionError) as problem:
             raise InputError(
-                f"{path} line {number} is no result ({_told(problem)}): mend or remove it."
+                f"{path} line {number} is no result ({_reason(problem)}): fix or remove it."
             ) from problem
         most = documents.setdefault(line["dataset"], line["documents"])
         if line["documents"] != most:
             raise InputError(
-                f"{path} line {number} was judged on {line['documents']} test documents and those before "
-                f"it on {most}, which cannot be compared: remove it."
+                f"{path} line {number} was evaluated on {line['documents']} test documents and those before "
+                f"it on {most}, which are not comparable: remove it."
             )
         found[cell_of(line)] = line
     return found
@@ -197,7 +195,7 @@ class _Result(BaseModel):
         return self
 
 
-def _told(problem: Exception) -> str:
+def _reason(problem: Exception) -> str:
     if not isinstance(problem, ValidationError):
         return str(problem)
     first = problem.errors()[0]

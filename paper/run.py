@@ -64,13 +64,13 @@ def reproduce(request: Request, jobs: int, engine: Engine = HERE) -> None:
         else:
             failed = _run_beside(request, columns, jobs, console)
     if failed:
-        told = "" if len(columns) == 1 else f"{len(failed)} of {len(columns)} runs failed, the first so: "
-        raise RunError(told + failed[0])
+        start = "" if len(columns) == 1 else f"{len(failed)} of {len(columns)} runs failed. The first: "
+        raise RunError(start + failed[0])
 
 
 def _run_here(request: Request, columns: Sequence[list[Cell]], console: Console) -> list[str]:
-    """Run one column after another; what those that failed complained of."""
-    complaints = []
+    """Run one column after another; returns the errors."""
+    errors = []
     experiment = _experiment(request, Terminal(console))
     for column in columns:
         log(console, f"{column[0].dataset}, {column[0].expert}, seed {column[0].seed}", "bold")
@@ -78,31 +78,31 @@ def _run_here(request: Request, columns: Sequence[list[Cell]], console: Console)
             run_column(experiment, column)
         except MeinError as problem:
             log(console, f"This run failed: {problem}")
-            complaints.append(str(problem))
-    return complaints
+            errors.append(str(problem))
+    return errors
 
 
 def _run_beside(request: Request, columns: Sequence[list[Cell]], jobs: int, console: Console) -> list[str]:
-    """Run several columns at a time, and say which have ended; what those that failed complained of."""
-    complaints = []
+    """Run several columns at a time, logging each that ends; returns the errors."""
+    errors = []
     with ThreadPoolExecutor(jobs) as threads:
         runs = {threads.submit(_start, request, column): column[0] for column in columns}
         for number, run in enumerate(as_completed(runs), start=1):
-            cell, complaint = runs[run], run.result()
+            cell, error = runs[run], run.result()
             name = f"{cell.dataset}, {cell.expert}, seed {cell.seed}, {cell.run}"
-            log(console, f"{number} of {len(runs)}: {name} {'has ended' if complaint is None else 'failed'}.")
-            complaints += [] if complaint is None else [complaint]
-    return complaints
+            log(console, f"{number} of {len(runs)}: {name} {'has ended' if error is None else 'failed'}.")
+            errors += [] if error is None else [error]
+    return errors
 
 
 def _run_on_ray(request: Request, columns: Sequence[list[Cell]], console: Console) -> list[str]:
     """Run each column as a task of Ray, whose machines share the folders."""
-    complaints = []
+    errors = []
     runs = [partial(run_column, _experiment(request, Quiet()), column) for column in columns]
-    for number, complaint in enumerate(tasks_on_ray(runs), start=1):
+    for number, error in enumerate(tasks_on_ray(runs), start=1):
         log(console, f"{number} of {len(runs)} runs have ended.")
-        complaints += [] if complaint is None else [complaint]
-    return complaints
+        errors += [] if error is None else [error]
+    return errors
 
 
 def _experiment(request: Request, reporter: Reporter) -> Experiment:
@@ -142,13 +142,15 @@ def _columns(request: Request, experiment: Experiment) -> list[list[Cell]]:
         if expert not in EXPERTS | OURS:
             raise ConfigError(f"Unknown expert {expert!r}: choose among {', '.join(EXPERTS | OURS)}.")
         if expert in PREVIOUS_RUNS and request.grid == "more-data":
-            raise ConfigError(f"{expert} has heard of all raw text: choose others for the grid more-data.")
+            raise ConfigError(
+                f"{expert} has learned from all unlabeled text: choose others for the grid more-data."
+            )
     done = read_lines(request.results)
     _refuse_other_settings(request, experiment, done)
     grids = (GRIDS[request.grid](name, request.experts, request.seeds) for name in request.datasets)
     cells = [cell for grid in grids for cell in missing(grid, done) if request.only in (None, cell.run)]
     for dataset, seed in dict.fromkeys((cell.dataset, cell.seed) for cell in cells):
-        experiment.parts(dataset, seed)  # refuses a set that is not there, or not whole
+        experiment.parts(dataset, seed)  # refuses a set that is missing or incomplete
     with under_work():
         cells = cells_that_fit(experiment, cells)
     columns: dict[tuple[Any, ...], list[Cell]] = {}
@@ -159,8 +161,8 @@ def _columns(request: Request, experiment: Experiment) -> list[list[Cell]]:
 
 def _refuse_other_settings(request: Request, experiment: Experiment, done: Sequence[Line]) -> None:
     """Results of an expert on a data set are of one kind, or their mean would mean nothing."""
-    asked = product(request.datasets, request.experts)
-    digests = {(dataset, expert): experiment.digest(dataset, expert) for dataset, expert in asked}
+    wanted = product(request.datasets, request.experts)
+    digests = {(dataset, expert): experiment.digest(dataset, expert) for dataset, expert in wanted}
     others = [
         line
         for line in done

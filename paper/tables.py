@@ -1,10 +1,6 @@
-"""Tables and figures of results.md.
+"""The tables and figures of docs/results.md, made from result lines: mein's beside the paper's.
 
-docs/results.md, made from result lines alone: our numbers beside the paper's, empty cells counted.
-
-Figures of the paper, made from result lines alone: more data, better performance; windows.
-
-The table of speed, from what `python -m benchmarks experts` and `imitators` left among the results.
+The table of speed comes from the JSON of `python -m benchmarks experts` and `imitators`.
 """
 
 import math
@@ -90,7 +86,7 @@ Made by `python -m paper page` from the lines under `results/`; do not edit.
 
 
 def results_page(lines: Sequence[Line]) -> str:
-    """The whole page."""
+    """The complete page."""
     datasets = sorted({line["dataset"] for line in lines})
     parts = [HEAD]
     for dataset in datasets:
@@ -125,7 +121,7 @@ def _results(dataset: str, lines: Sequence[Line]) -> str:
 
 
 def _without_row(experts: Sequence[str]) -> Iterator[str]:
-    """A sentence in place of rows without a figure, ours or the paper's."""
+    """A sentence in place of rows without a figure of either side."""
     if experts:
         yield f"Rows without figures of either are omitted: {', '.join(experts)}."
 
@@ -174,7 +170,7 @@ def _provenance(lines: Sequence[Line]) -> str:
     hardware = ", ".join(sorted({line["hardware"] for line in lines}))
     commits = ", ".join(sorted({line["commit"] for line in lines}))
     runs = {(line["expert"], line["seed"], cell_of(line).run): line["seconds"] for line in lines}
-    told = (
+    sentence = (
         f"{len(lines)} cells; {hardware}; commits {commits}; {sum(runs.values()) / 60:.0f} minutes of runs."
     )
     shared = [
@@ -183,8 +179,8 @@ def _provenance(lines: Sequence[Line]) -> str:
         if (seconds := [s for line in _select(lines, expert=expert) if (s := line["shared_seconds"])])
     ]
     if shared:
-        told += f" Shared minutes of encoding, language models, and previous runs: {', '.join(shared)}."
-    return told
+        sentence += f" Shared minutes of encoding, language models, and previous runs: {', '.join(shared)}."
+    return sentence
 
 
 def _select(lines: Sequence[Line], **wanted: Any) -> list[Line]:
@@ -205,8 +201,8 @@ def _is_starred(lines: Sequence[Line], found: Sequence[Line]) -> bool:
         pairs = [(line, others[line["seed"]]) for line in found if line["seed"] in others]
         if not pairs:
             return False
-        ours, theirs = (np.stack([correct_of(pair[side]) for pair in pairs]) for side in (0, 1))
-        compared = paired_bootstrap(theirs, ours, seed=0)
+        own, other = (np.stack([correct_of(pair[side]) for pair in pairs]) for side in (0, 1))
+        compared = paired_bootstrap(other, own, seed=0)
         if compared.difference <= 0 or compared.p_value >= 0.05:
             return False
     return True
@@ -277,8 +273,8 @@ def _means(points: Sequence[tuple[float, float]]) -> Curve:
 
 def _drawn(title: str, x_name: str, marks: Sequence[tuple[float, str]], curves: dict[str, Curve]) -> str:
     errors = [y for curve in curves.values() for _, y in curve]
-    told = "; ".join(f"{name}: " + ", ".join(f"{y:.2f}" for _, y in c) for name, c in curves.items())
-    figure = Figure("figure", WIDTH, HEIGHT + 18 * len(curves) + 8, title, f"Test error in %. {told}.")
+    listed = "; ".join(f"{name}: " + ", ".join(f"{y:.2f}" for _, y in c) for name, c in curves.items())
+    figure = Figure("figure", WIDTH, HEIGHT + 18 * len(curves) + 8, title, f"Test error in %. {listed}.")
     ys = ticks(min(errors), max(errors))
     last = max(x for curve in curves.values() for x, _ in curve)
     x = Scale(marks[0][0], max(last, marks[-1][0], marks[0][0] + 1e-9), LEFT, WIDTH - 24)
@@ -308,7 +304,7 @@ BENCHES = ("bench-experts.json", "bench-imitators.json")
 
 
 def speed_table(folder: Path) -> str:
-    """Tokens a second in training, ours beside the paper's; empty where nothing was measured."""
+    """Tokens per second in training beside the paper's; empty if nothing was measured."""
     experts, imitators = (read_figures(folder / name) or {} for name in BENCHES)
     rows = []
     for training, found in experts.get("training", {}).items():
@@ -322,7 +318,7 @@ def speed_table(folder: Path) -> str:
         return ""
     head = "| | mein | plain PyTorch, float32 | mein / plain | the paper (V100) |\n|---|---|---|---|---|"
     lines = [
-        f"| {name} | {_told(ours)} | {_told(plain)} | {ours['median'] / plain['median']:.1f} "
+        f"| {name} | {_shown_rate(ours)} | {_shown_rate(plain)} | {ours['median'] / plain['median']:.1f} "
         f"| {'' if paper is None else f'{paper:,}'} |"
         for name, ours, plain, paper in rows
     ]
@@ -339,5 +335,5 @@ def _speed_windows(windows: list[int]) -> str:
     return "c = " + ", ".join(map(str, windows))
 
 
-def _told(rate: dict[str, float]) -> str:
+def _shown_rate(rate: dict[str, float]) -> str:
     return f"{rate['median']:,.0f} ({rate['lowest']:,.0f} to {rate['highest']:,.0f})"

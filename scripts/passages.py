@@ -1,6 +1,6 @@
 """Cut the texts of a Parquet file into passages of so many words, each with its document's label.
 
-For a transformer, which reads the beginning of a long document alone. Spaces and line ends become single
+For a transformer, which uses only the beginning of a long document. Spaces and line ends become single
 spaces; columns other than `text` and `label` are left out.
 
 usage: scripts/passages.py WORDS imdb/train.parquet passages/train.parquet [--last] [--documents N]
@@ -57,7 +57,7 @@ if __name__ == "__main__":
     arguments.add_argument("source", type=Path, help="a Parquet file with text and label")
     arguments.add_argument("target", type=Path, help="where the passages go")
     arguments.add_argument("--last", action="store_true", help="only the last words of each document")
-    arguments.add_argument("--documents", type=natural, help="of so many documents at most, drawn by seed 0")
+    arguments.add_argument("--documents", type=natural, help="largest number of documents, drawn by seed 0")
     given = arguments.parse_args()
     documents = pq.read_table(given.source, columns=["text", "label"])
     if given.documents is not None:

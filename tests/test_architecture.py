@@ -38,6 +38,8 @@ WITHOUT_TORCH = {"errors", "data", "evaluation"}
 OUTSIDE = {"paper", "benchmarks", "tests"}  # beside the package, not in the wheel
 PICKLES = {"pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
 LONGEST_FILE, LONGEST_FUNCTION = 400, 50
+SMALLEST_FILE = 80  # of a module that a single other one imports, unless its first line gives the reason
+REASON = re.compile(r"Not part of|Separate from|apart")
 
 Check = Callable[[str, str], list[str]]
 
@@ -111,6 +113,28 @@ def long_parts(module: str, source: str) -> list[str]:
             if length > LONGEST_FUNCTION:
                 complaints.append(f"{node.name} has {length} lines")
     return complaints
+
+
+def importers_of(module: str, sources: dict[str, str]) -> list[str]:
+    """The modules that import a module, or a thing in it."""
+    name = f"mein.{module}"
+    return [
+        other
+        for other, source in sources.items()
+        if other not in (module, "__main__")  # which is an entry, not a user
+        and any(found == name or found.startswith(f"{name}.") for found in imported(source))
+    ]
+
+
+def needless_modules(sources: dict[str, str]) -> list[str]:
+    """Small modules that one other module imports, whose first line does not tell why they are apart."""
+    return [
+        module
+        for module, source in sources.items()
+        if len(source.splitlines()) < SMALLEST_FILE
+        and not REASON.search(source.partition("\n")[0])
+        and len(importers_of(module, sources)) == 1
+    ]
 
 
 def side_effects(module: str, source: str) -> list[str]:
@@ -322,6 +346,24 @@ def test_tables_and_trees_are_read() -> None:
 
 def test_design_has_the_same_levels() -> None:
     assert levels_in((ROOT / "docs/design.md").read_text(encoding="utf-8")) == LEVELS
+
+
+def test_a_small_module_of_one_importer_is_noticed() -> None:
+    user, small = "from mein.data.small import x\n", '"""Small."""\n'
+    assert needless_modules({"data.user": user, "data.small": small}) == ["data.small"]
+    assert (
+        needless_modules({"data.user": user, "data.small": '"""Not part of user.py, as it is fast."""\n'})
+        == []
+    )
+    assert needless_modules({"data.user": user, "run.user": user, "data.small": small}) == []
+    assert needless_modules({"data.user": user, "data.small": small + "x = 1\n" * SMALLEST_FILE}) == []
+
+
+def test_no_module_is_smaller_than_it_needs_to_be() -> None:
+    sources = {
+        module_of(path): path.read_text(encoding="utf-8") for path in FILES if path.name != "__init__.py"
+    }
+    assert needless_modules(sources) == []
 
 
 def test_design_has_the_tree_on_disk() -> None:

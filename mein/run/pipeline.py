@@ -1,4 +1,4 @@
-"""Prepare, train, evaluate: a run from its documents to its verdict, in a folder that is held meanwhile."""
+"""Prepare, train, evaluate in a locked folder. Not part of api.py because paper and benchmarks use it."""
 
 from collections.abc import Sequence
 from pathlib import Path

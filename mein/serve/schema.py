@@ -1,10 +1,6 @@
-"""Requests, answers, limits.
+"""Requests, answers, and limits: their shapes, one sentence for a request of another shape, and the defaults.
 
-What goes over the wire: the shapes of answers, and one sentence for a request that has another.
-
-What a server allows: sizes, counts and times, each with a default that suits one machine.
-
-An explanation laid over the text as it was written: how much each word spoke, per window.
+Also an explanation as segments of the original text, with the contribution of each word per window.
 """
 
 import difflib

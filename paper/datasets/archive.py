@@ -1,10 +1,7 @@
-"""Tar and zip as untrusted streams.
+"""The files of a tar, zip, or folder as untrusted streams, with bounds on memory, bytes, and lines.
 
-Compressed files read with bounds: so much memory, so many bytes, lines so long, and no more.
-
-The files of an archive, one after another: nothing is written to disk, and nothing is trusted.
-
-An archive with an absolute path, a "..", a link, a device, too many members or too many bytes is
+Nothing is written to disk.
+An archive with an absolute path, a "..", a link, a device, too many members, or too many bytes is
 refused with one sentence. A folder is read like an archive; archives in it are opened, archives in
 archives are not.
 """
@@ -44,7 +41,7 @@ class Limits:
     free: int = 64 << 20
     """Bytes after decompression that are always allowed: a small file may well be monotonous."""
     line: int = 16 << 20
-    """Bytes of a line, or of a document that is read whole."""
+    """Bytes of a line, or of a document that is read at once."""
 
     def most(self, compressed: int) -> int:
         """How many bytes may come out of a file of this size."""
@@ -55,7 +52,7 @@ DEFAULT = Limits()
 
 
 class Bounded(io.RawIOBase):
-    """A stream that refuses to give more than so many bytes, and says what is damaged."""
+    """A stream that refuses to return more than a number of bytes, and names what is damaged."""
 
     def __init__(self, source: IO[bytes], name: str, most: int) -> None:
         self.source, self.name, self.most, self.given = source, name, most, 0
@@ -256,19 +253,19 @@ def _tar_members(stream: "io.BufferedReader[Any]", path: Path, limits: Limits) -
 
 def _header_text(stream: IO[bytes], info: tarfile.TarInfo, path: Path) -> bytes:
     if not 0 <= info.size <= LONGEST_HEADER:
-        raise InputError(f"{path} has a header of {info.size:,} bytes, which no honest archive has.")
+        raise InputError(f"{path} has a header of {info.size:,} bytes, which no valid archive has.")
     content = _exactly(stream, info.size, path)
     _exactly(stream, -info.size % BLOCK, path)
     return content
 
 
 def _extended(info: tarfile.TarInfo, content: bytes) -> dict[str, str]:
-    """What an extended header says about the next member: its path and size, where it says so."""
+    """What an extended header has about the next member: its path and size, if any."""
     if info.type == tarfile.XGLTYPE or info.type == tarfile.GNUTYPE_LONGLINK:
         return {}
     if info.type == tarfile.GNUTYPE_LONGNAME:
         return {"path": content.rstrip(b"\0").decode("utf-8", "surrogateescape")}
-    said: dict[str, str] = {}
+    found_keys: dict[str, str] = {}
     while content.strip(b"\0"):  # "30 path=some/where\n", the length counting itself
         digits = content.split(b" ", 1)[0]
         length = int(digits) if digits.isdigit() and len(digits) < 8 else 0
@@ -276,9 +273,9 @@ def _extended(info: tarfile.TarInfo, content: bytes) -> dict[str, str]:
             break
         key, _, value = content[len(digits) + 1 : length].rstrip(b"\n").partition(b"=")
         if key in (b"path", b"size"):
-            said[key.decode("ascii")] = value.decode("utf-8", "surrogateescape")
+            found_keys[key.decode("ascii")] = value.decode("utf-8", "surrogateescape")
         content = content[length:]
-    return said
+    return found_keys
 
 
 class _Part(io.RawIOBase):

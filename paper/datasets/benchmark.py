@@ -1,10 +1,6 @@
-"""What a data set is; prepared as Parquet.
+"""A data set: where it comes from, how its layout is read, and its parts as Parquet, with counts checked.
 
-What a benchmark is: where it comes from, what it should hold, and how its layout is read.
-
-From a benchmark's official layout to train, dev, test and unlabeled.parquet, with counts checked.
-
-A benchmark that we downloaded ourselves: files that prove unreadable leave the cache again.
+Unreadable downloads are removed from the cache.
 """
 
 import json
@@ -58,7 +54,7 @@ class Benchmark:
     classes: int | None = None
     """How many classes it has; None where it is raw text."""
     downloads: tuple[Download, ...] = ()
-    """Official homes that give the files to anybody; empty where there is none."""
+    """Official addresses for free downloads; empty if there are none."""
     dress: Callable[[Iterable[str]], Iterable[str]] = iter
     """What makes further raw text look like the set's own."""
 
@@ -149,7 +145,7 @@ def not_found(source: Path, expected: Iterable[str]) -> InputError:
 GROUP_CHARACTERS, GROUP_ROWS = 1 << 24, 1 << 16  # of a row group
 RECORD = "data.json"
 
-OnRows = Callable[[int], None]  # so many more documents are read
+OnRows = Callable[[int], None]  # this many more documents are read
 
 
 @dataclass(frozen=True)
@@ -174,7 +170,7 @@ def prepare(
     With counts other than the published ones nothing is written, unless allowed.
     """
     _refuse_other(benchmark, out)
-    find_files(more)  # what is missing is told before anything is read
+    find_files(more)  # reports missing files before anything is read
     out.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         parts = {part: _Part(part, out, stack, on_rows) for part in PARTS}
@@ -196,7 +192,7 @@ def prepare(
 
 
 def _further(benchmark: Benchmark, more: Sequence[str], labeled: set[int]) -> Iterator[str]:
-    """The texts of more files in the set's own dress, less those with the words of a labeled one."""
+    """The texts of more files in the style of the set, without those with the words of a labeled one."""
     if not more:
         return
     chunks = read_documents(more, ColumnsConfig(), labeled=False)
@@ -213,8 +209,8 @@ def check_counts(benchmark: Benchmark, counts: dict[str, int], source: Path) -> 
             f"{counts.get(part, 0):,} {part} instead of {size:,}" for part, size in wrong.items()
         )
         raise InputError(
-            f"{source} gives other numbers of documents than {benchmark.name} has ({listed}): it is not "
-            "complete, or another version; say --any-counts to take it as it is."
+            f"{source} has other numbers of documents than {benchmark.name} ({listed}): it is "
+            "incomplete, or another version. Add --any-counts to accept it."
         )
 
 
@@ -262,7 +258,7 @@ def _strings(texts: list[str]) -> pa.Array:
 
 
 def _refuse_other(benchmark: Benchmark, out: Path) -> None:
-    """Refuse a folder with parts of something else: they would stand beside ours."""
+    """Refuse a folder with parts of something else: they would mix with the new ones."""
     if out.exists() and not out.is_dir():
         raise InputError(f"{out} is a file; name a folder with --out.")
     if not any((out / f"{part}.parquet").exists() for part in PARTS):
@@ -303,15 +299,15 @@ def downloaded(benchmark: Benchmark) -> Benchmark:
         except InputError as problem:
             _remove(benchmark, folder, str(problem))
             raise InputError(
-                f"{REMEDY.sub('', str(problem))}: the download was removed; run the same command again to "
-                f"fetch it anew, or {HINT}."
+                f"{REMEDY.sub('', str(problem))}: the download was removed. Run the same command again to "
+                f"fetch it again, or {HINT}."
             ) from problem
 
     return replace(benchmark, read=read)
 
 
-def _remove(benchmark: Benchmark, folder: Path, told: str) -> None:
+def _remove(benchmark: Benchmark, folder: Path, sentence: str) -> None:
     """Remove the files that the sentence names, or all of them where it names none."""
     paths = [folder / download.name for download in benchmark.downloads]
-    for path in [path for path in paths if str(path) in told] or paths:
+    for path in [path for path in paths if str(path) in sentence] or paths:
         path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Files from the web: resumed where they broke off, checked by size and SHA-256, whole or not there."""
+"""Files from the web: resumed after interruptions, verified by size and SHA-256, complete or not there."""
 
 import http.client
 import urllib.error
@@ -23,7 +23,7 @@ OnProgress = Callable[[int, int | None], None]  # bytes so far, bytes in all whe
 
 @dataclass(frozen=True)
 class Download:
-    """A file at its official home, with what is known of it."""
+    """A file at its official address, with its size and digest if known."""
 
     url: str
     size: int | None = None
@@ -45,9 +45,9 @@ def fetch(
     on_progress: OnProgress = lambda done, total: None,
     timeout: float = TIMEOUT,
 ) -> Path:
-    """The file in the folder: as it lies there, else downloaded; what broke off before is gone on with.
+    """The file in the folder, downloaded if it is missing; an interrupted download continues.
 
-    A second process waits for the first, and finds what it has fetched.
+    A second process waits for the first, and uses its file.
     """
     if urlsplit(download.url).scheme not in ("http", "https"):
         raise InputError(f"{download.url} is neither http nor https; {HINT}.")
@@ -69,7 +69,7 @@ def _fetch(download: Download, target: Path, on_progress: OnProgress, timeout: f
     if not any(_attempt(download, part, on_progress, timeout) for _ in range(ATTEMPTS)):
         raise InputError(
             f"{download.url} broke off {ATTEMPTS} times, last after {part.stat().st_size:,} bytes; "
-            "run the same command again to go on."
+            "run the same command again to continue."
         )
     _check(download, part)
     part.replace(target)
@@ -77,7 +77,7 @@ def _fetch(download: Download, target: Path, on_progress: OnProgress, timeout: f
 
 
 def _attempt(download: Download, part: Path, on_progress: OnProgress, timeout: float) -> bool:
-    """Append to the part file until the connection ends; whether the file is whole then."""
+    """Append to the part file until the connection ends; whether the file is complete then."""
     start, headers = _standing(download, part)
     try:
         request = urllib.request.Request(download.url, headers=headers)
@@ -136,7 +136,7 @@ def _standing(download: Download, part: Path) -> tuple[int, dict[str, str]]:
     headers = {"User-Agent": "mein", "Accept-Encoding": "identity"}
     tag = _tag(part).read_text(encoding="utf-8") if _tag(part).exists() else ""
     start = part.stat().st_size if part.exists() else 0
-    if not start or not (tag or download.sha256):  # nothing would tell that the file has changed
+    if not start or not (tag or download.sha256):  # a change of the file would go unnoticed
         return 0, headers
     return start, headers | {"Range": f"bytes={start}-"} | ({"If-Range": tag} if tag else {})
 
@@ -152,7 +152,7 @@ def _validator(answer: Any) -> str:
 
 
 def _is_rest(answer: Any, start: int) -> bool:
-    """Whether the answer goes on at the byte where we stand; else it is the whole file."""
+    """Whether the answer continues at the byte that is missing; otherwise it is the complete file."""
     return bool(
         answer.status == 206 and answer.headers.get("Content-Range", "").startswith(f"bytes {start}-")
     )

@@ -1,8 +1,6 @@
-"""Elec, and electronics after its recipe.
+"""Elec (Johnson & Zhang 2015) from its text and .cat files; electronics, made to its recipe.
 
-Elec (Johnson & Zhang 2015) from its text and .cat files; and electronics, made to its recipe.
-
-Amazon reviews (McAuley) as raw text: SNAP's .txt.gz records, and the later .json.gz lines.
+Amazon reviews (McAuley) as unlabeled text: SNAP's .txt.gz records, and the later .json.gz lines.
 """
 
 import ast
@@ -29,7 +27,7 @@ from paper.datasets.download import Download
 
 STEMS = {"elec-25k-train": "train", "elec-test": "test"}
 UNLABELED = re.compile(r"elec-25k-unlab\d\d")
-CATEGORIES = {"1": NEGATIVE, "2": POSITIVE}  # what the .cat files say: 1-2 stars, 4-5 stars
+CATEGORIES = {"1": NEGATIVE, "2": POSITIVE}  # of the .cat files: 1-2 stars, 4-5 stars
 
 
 def read_elec(source: Path, seed: int) -> Iterator[Row]:
@@ -137,7 +135,7 @@ LONGEST_LITERAL = 1 << 20  # characters: parsing Python takes a hundredfold of m
 
 
 def read_amazon(source: Path, seed: int) -> Iterator[Row]:
-    """The texts alone, line by line: memory does not grow with the file."""
+    """The texts only, line by line: memory does not grow with the file."""
     is_empty = True
     for member in members(source):
         texts = _json_texts(member) if member.name.endswith((".json", ".jsonl")) else _record_texts(member)

@@ -1,9 +1,9 @@
-"""RCV1, R52.
+"""RCV1 and R52.
 
-RCV1 (Lewis et al. 2004) to the 55 second-level topics: Reuters' XML, or the LYRL2004 token files.
+RCV1 (Lewis et al. 2004) with the 55 second-level topics: Reuters' XML, or the LYRL2004 token files.
 
-A document is labeled if it has exactly one of the 55 codes. Johnson & Zhang (2015) take two weeks
-and a month: August 1996 to train, July 1997 to test, the ten months between as raw text. Their files
+A document is labeled if it has exactly one of the 55 codes. Johnson & Zhang (2015) use two weeks
+and a month: August 1996 for training, July 1997 for testing, the ten months between unlabeled. Their files
 name the ten months; that July is the test month follows from its 49,838 documents.
 
 R52: Reuters-21578, ModApte split, documents with one topic; from reut2-*.sgm or from JSON lines.

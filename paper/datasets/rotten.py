@@ -1,8 +1,6 @@
-"""Rotten Tomatoes and its snippets.
+"""Rotten Tomatoes (Pang & Lee 2005): rt-polarity.pos and .neg; every seed gives another split.
 
-Sentences of longer reviews in the dress of Rotten Tomatoes' snippets: lower-cased, punctuation apart.
-
-Rotten Tomatoes (Pang & Lee 2005): rt-polarity.pos and .neg; every seed gives another split.
+Also sentences of longer reviews in the style of its snippets: lower case, punctuation separated.
 """
 
 import heapq
@@ -46,7 +44,7 @@ def sentences(text: str) -> list[str]:
 
 
 def snippets(texts: Iterable[str], largest: int = LARGEST) -> Iterator[str]:
-    """So many different sentences of fitting length: drawn by their hashes, so not by place or seed."""
+    """Different sentences of fitting length, drawn by their hashes, independent of position and seed."""
     drawn: list[tuple[int, str]] = []  # a heap whose top is the next to go: the greatest hash
     held: set[int] = set()
     for text in texts:

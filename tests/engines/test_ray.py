@@ -95,7 +95,7 @@ def test_what_ray_cannot_do_is_one_sentence(home: Path, cluster: Any) -> None:
     refuses("Unknown engine 'dask': choose one of processes, ray.", *label, "--engine", "dask")
     refuses("--address a:1 needs --engine ray: give both, or neither.", *label, "--address", "a:1")
     refuses(
-        r"There is no Ray cluster at 127.0.0.1:9 \(.*\): check --address, or leave it out for a local one.",
+        r"There is no Ray cluster at 127.0.0.1:9 \(.*\): check --address, or remove it for a local one.",
         *(*label, "--engine", "ray", "--address", "127.0.0.1:9"),
     )
     with (

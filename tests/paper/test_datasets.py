@@ -390,7 +390,7 @@ def test_prepared_parts_can_be_trained_on(tmp_path: Path) -> None:
 
 
 def test_other_counts_are_refused_and_nothing_is_written(tmp_path: Path) -> None:
-    sentence = r"than rotten has \(163 train instead of 8,636, 19 dev .* say --any-counts to take it"
+    sentence = r"than rotten \(163 train instead of 8,636, 19 dev .* Add --any-counts to accept it"
     source = rotten_folder(tmp_path)
     refuses(lambda: prepare(find_benchmark("rotten"), source, tmp_path / "out"), sentence)
     assert list((tmp_path / "out").iterdir()) == []

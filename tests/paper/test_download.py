@@ -112,7 +112,7 @@ def test_what_breaks_off_again_and_again_is_gone_on_with_the_next_time(
     server: Server, tmp_path: Path
 ) -> None:
     server.cuts = [10_000, 10_000, 10_000]
-    sentence = r"set.bin broke off 3 times, last after 30,000 bytes; run the same command again to go on"
+    sentence = r"set.bin broke off 3 times, last after 30,000 bytes; run the same command again to continue"
     refuses(lambda: fetch(Download(server.url), tmp_path), sentence)
     assert not (tmp_path / "set.bin").exists()
     assert fetch(Download(server.url), tmp_path).read_bytes() == CONTENT
@@ -232,7 +232,7 @@ def test_a_download_that_cannot_be_read_is_fetched_anew_and_a_source_stays(
     free = replace(find_benchmark("rotten"), downloads=(Download(server.url),))
     monkeypatch.setitem(BENCHMARKS, "rotten", free)
     server.content, server.tells_length = body, False
-    sentence = f"{told}: the download was removed; run the same command again to fetch it anew, or fetch"
+    sentence = f"{told}: the download was removed. Run the same command again to fetch it again, or fetch"
     for _ in range(2):
         refuses(lambda: prepare_benchmark("rotten", None, tmp_path / "out"), sentence)
         assert not (tmp_path / "mein" / "data" / "rotten" / "set.bin").exists()

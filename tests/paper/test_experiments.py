@@ -421,7 +421,7 @@ def test_without_a_dev_part_all_seeds_choose_on_the_same_and_one_failure_stops_n
     put_data(tmp_path / "data/bad", dev={"text": ["a"], "label": ["of no class"]})
     put_data(tmp_path / "data/nodev", "dev")
     others = elsewhere(tmp_path)
-    with pytest.raises(RunError, match=r"6 of 12 runs failed, the first so: .*of no class"):
+    with pytest.raises(RunError, match=r"6 of 12 runs failed. The first: .*of no class"):
         reproduce(request(others, datasets=("bad", "nodev"), seeds=range(2)), jobs=1)
     lines = read_lines(others.results)
     assert {(line["dataset"], line["seed"]) for line in lines} == {("nodev", 0), ("nodev", 1)}
@@ -440,7 +440,7 @@ def test_a_gpu_that_is_full_fails_one_run_after_another(
 
     put_data(tmp_path / "data/toy")
     monkeypatch.setattr("paper.column.train_and_evaluate", fail)
-    with pytest.raises(RunError, match=r"3 of 3 runs failed, the first so: The GPU's memory is full \(CUDA"):
+    with pytest.raises(RunError, match=r"3 of 3 runs failed. The first: The GPU's memory is full \(CUDA"):
         reproduce(request(elsewhere(tmp_path)), jobs=1)
 
 
@@ -747,7 +747,9 @@ def test_students_have_no_place_in_the_grid_of_more_data(experiment: Experiment,
     words = ["run", "--grid", "more-data", "--experts", "lm-lstm-student", "--data", experiment.data]
     words += ["--work", tmp_path / "work", "--results", tmp_path / "results"]
     refuses(
-        r"lm-lstm-student has heard of all raw text: choose others for the grid more-data\.", *words, by=paper
+        r"lm-lstm-student has learned from all unlabeled text: choose others for the grid more-data\.",
+        *words,
+        by=paper,
     )
 
 
@@ -782,7 +784,9 @@ def test_text_that_was_replaced_is_refused(finished: Experiment, part: str) -> N
     run_column(finished, [Cell("toy", "lm-lstm", "plain", 0)])
     path = finished.data / f"toy/{part}.parquet"
     pq.write_table(pq.read_table(path).slice(1), path)
-    with pytest.raises(InputError, match=rf"{part}\.parquet is not the file that .* another --work"):
+    with pytest.raises(
+        InputError, match=rf"{part}\.parquet differs from the file of the runs .* another --work"
+    ):
         run_column(finished, [Cell("toy", "lm-lstm", "plain", 1)])
     assert len(read_lines(finished.results)) == 1
 
@@ -839,5 +843,5 @@ def test_several_at_a_time_say_which_have_ended_and_why_one_failed(tmp_path: Pat
     assert "6 of 6: " in told
     assert "bad, lstm, seed 0, main failed." in told
     assert told.count("Error: ") == 1
-    assert "3 of 6 runs failed, the first so: " in told
+    assert "3 of 6 runs failed. The first: " in told
     assert {line["dataset"] for line in read_lines(tmp_path / "results")} == {"toy"}

@@ -69,7 +69,7 @@ def test_what_is_no_result_is_named(path: Path, line: bytes) -> None:
 def refuses(path: Path, line: bytes, told: str) -> None:
     path.write_bytes(path.read_bytes() + line + b"\n")
     with pytest.raises(
-        InputError, match=rf"toy\.jsonl line 2 is no result {told}: mend or remove it\.$"
+        InputError, match=rf"toy\.jsonl line 2 is no result {told}: fix or remove it\.$"
     ) as caught:
         read_lines(path.parent)
     assert "\n" not in str(caught.value)
@@ -79,7 +79,7 @@ def refuses(path: Path, line: bytes, told: str) -> None:
 def test_results_on_different_test_sets_are_refused(path: Path, file: str) -> None:
     with path.with_name(file).open("a", encoding="utf-8") as lines:
         lines.write(json.dumps(result(5, CORRECT[:9])) + "\n")
-    with pytest.raises(InputError, match=r"line . was judged on (9|10) test documents .*: remove it\."):
+    with pytest.raises(InputError, match=r"line . was evaluated on (9|10) test documents .*: remove it\."):
         read_lines(path.parent)
 
 

@@ -133,7 +133,7 @@ function showSwitches(ranked) {
   }));
 }
 
-// How much each word spoke, in the chosen window or in all together.
+// Contribution of each word, in the chosen window or in all of them.
 function wordShares() {
   const { shares, segments } = state.answer;
   const total = new Float64Array((segments.length - 1) / 2);
@@ -145,13 +145,13 @@ function wordShares() {
 
 function showWhy() {
   const { answer } = state;
-  const hasSay = !answer.is_silent && Object.keys(answer.shares).length > 0;
-  by("silence").hidden = hasSay;
+  const hasParts = !answer.is_silent && Object.keys(answer.shares).length > 0;
+  by("silence").hidden = hasParts;
   by("silence").textContent = answer.is_silent
-    ? "The text holds no word that the model knows."
-    : "The imitators have no say in this run: no fragment moved it.";
-  by("legend").hidden = by("strongest").hidden = by("sum").hidden = !hasSay;
-  by("windows").hidden = by("sides").hidden = !hasSay;
+    ? "The model knows no word of this text."
+    : "No fragment contributed: the run has no imitators, or their gates are closed.";
+  by("legend").hidden = by("strongest").hidden = by("sum").hidden = !hasParts;
+  by("windows").hidden = by("sides").hidden = !hasParts;
   showMarked();
   showLegend();
   showFragments();
@@ -184,7 +184,7 @@ function showLegend() {
   const entries = [["for", state.answer.label], ["against", state.answer.alternative]];
   by("legend").replaceChildren(...entries.map(([side, label]) => {
     const entry = make("span");
-    const name = make("bdi", `spoke for ${label}`);
+    const name = make("bdi", `evidence for ${label}`);
     entry.append(make("i", "", `swatch ${side}`), name);
     return entry;
   }));
@@ -208,8 +208,8 @@ function showFragments() {
 
 function showParts() {
   const { expert, lexicon, imitators, log_odds: logOdds, label, alternative } = state.answer;
-  const rows = [["expert, which reads the whole text", expert],
-    ...(lexicon ? [["lexicon of pieces and pairs", lexicon]] : []),
+  const rows = [["expert, on all of the text", expert],
+    ...(lexicon ? [["lexicon (n-gram log-odds)", lexicon]] : []),
     ...Object.entries(imitators).map(([w, value]) => [`imitator that sees ${reach(w)} pieces`, value])];
   const made = [...rows, [`log-odds of ${label} before ${alternative}`, logOdds]].map(([name, value]) => {
     const row = make("tr");
