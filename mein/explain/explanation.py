@@ -176,7 +176,8 @@ def top_fragments(
 def window_probs(model: Model, pieces: Ragged) -> Iterator[np.ndarray]:
     """p_ij (I, J, Y), float64, of one document after another."""
     for rows, _, document, probs in model.networks.window_probs(pieces):
-        yield from np.split(probs[:, document >= 0], np.cumsum(pieces.lengths[rows])[:-1], axis=1)
+        of_documents = np.ascontiguousarray(probs[:, document >= 0])
+        yield from np.split(of_documents, np.cumsum(pieces.lengths[rows])[:-1], axis=1)
 
 
 @dataclass(frozen=True)
