@@ -383,7 +383,7 @@ def test_another_s_labels_are_never_removed(home: Path, tmp_path: Path) -> None:
     whole = theirs.read_bytes()
     cut(ours)
     answer = mein(*words_of("label", home, tmp_path))
-    assert "1 shards were labeled by another teacher: kept as they are." in answer.out, answer
+    assert "1 shards were labeled by another teacher: kept unchanged." in answer.out, answer
     assert theirs.read_bytes() == whole
     assert ours.read_bytes() == (home / "after-label/store" / ours.name).read_bytes()
     cut(theirs)
