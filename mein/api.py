@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from mein import sharing
 from mein.config import Config, load_config
-from mein.data.python import UnlabeledText, as_list, as_texts, as_weights, corpus_of_lists
+from mein.data.corpus import UnlabeledText, as_list, as_texts, as_weights, corpus_of_lists
 from mein.data.soft_labels import SoftLabels
 from mein.errors import ConfigError, InputError, RunError
 from mein.evaluation.rendering import sentence_of

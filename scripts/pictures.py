@@ -45,7 +45,9 @@ def terminal(run: Path, log: Path) -> None:
     console = Console(record=True, width=90, file=(log.parent / "discard").open("w", encoding="utf-8"))
     console.print(Text("$ make demo", style="bold"))
     for line in lines[first:]:
-        is_bold = line.split()[:1] == [verdict.title] or (line.strip() != "" and line.strip() in sentence)
+        is_bold = line.split()[:1] == [verdict.result.title] or (
+            line.strip() != "" and line.strip() in sentence
+        )
         console.print(Text(line, style="bold" if is_bold else ""))
     svg = re.sub(
         r"@font-face \{.*?\}", "", console.export_svg(title="mein"), flags=re.DOTALL

@@ -50,4 +50,4 @@ def test_star_import_gives_the_public_names() -> None:
 
 
 def test_documents_can_be_read_without_torch() -> None:
-    assert run("import sys, mein.data.python, mein.data.audit; print('torch' in sys.modules)") == "False"
+    assert run("import sys, mein.data.corpus, mein.data.audit; print('torch' in sys.modules)") == "False"

@@ -43,6 +43,11 @@ class Row:
         """Whether its difference from the reference is more than chance."""
         return self.p_value is not None and self.p_value < SIGNIFICANT
 
+    @property
+    def gain(self) -> float:
+        """By how many points the reference is better."""
+        return 0.0 if self.difference is None else self.difference.difference
+
     def to_dict(self) -> dict[str, Any]:
         """The row as plain data, for JSON."""
         return {
@@ -64,53 +69,28 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Contrast:
-    """One system that the mixture is compared with."""
-
-    system: str
-    title: str
-    error: float
-    """In %."""
-    gain: float
-    """Its error minus the mixture's, in points; above 0: the mixture is better."""
-    low: float
-    high: float
-    """[low, high] is the 95 % interval of the gain, by a paired bootstrap."""
-    p_value: float
-    """Exact McNemar."""
-
-    @property
-    def is_measurable(self) -> bool:
-        """Whether the gain, of either sign, is more than chance."""
-        return self.p_value < SIGNIFICANT
-
-
-@dataclass(frozen=True)
 class Verdict:
-    """Whether something helped: who is credited, against what, by how much, with which p."""
+    """Whether something helped: who is credited, and against what, by how much and with which p."""
 
     outcome: Outcome
     credited: Credited
-    evaluated: str
+    result: Row
     """The system that the verdict is about: the mixture, or the last one of the table."""
-    title: str
-    error: float
-    """In %."""
-    documents: int
-    against: tuple[Contrast, ...]
+    against: tuple[Row, ...]
+    """The systems that it had to beat, with their differences from it."""
 
     def to_dict(self) -> dict[str, Any]:
         """The verdict as plain data, for JSON."""
-        return asdict(self)
+        rows = {"result": self.result.to_dict(), "against": [row.to_dict() for row in self.against]}
+        return {"outcome": self.outcome, "credited": self.credited, **rows}
 
     @classmethod
     def from_dict(cls, line: dict[str, Any]) -> "Verdict":
         """What `to_dict` gave."""
-        fields = {name: line[name] for name in cls.__dataclass_fields__}
-        fields["against"] = tuple(Contrast(**contrast) for contrast in line["against"])
         if line["outcome"] not in get_args(Outcome) or line["credited"] not in MUST_BEAT:
             raise ValueError(f"unknown verdict: {line['outcome']!r} of {line['credited']!r}")
-        return cls(**fields)
+        against = tuple(Row.from_dict(row) for row in line["against"])
+        return cls(line["outcome"], line["credited"], Row.from_dict(line["result"]), against)
 
 
 def compare(
@@ -147,31 +127,16 @@ def verdict_of(rows: Sequence[Row], credited: Credited = "unlabeled text") -> Ve
     is visible. A self-training round, whose expert has also seen that text, is compared with the
     previous run instead; the comparison does not show why they differ.
     """
-    by_name = {row.name: row for row in rows}
-    last = by_name.get(MIXTURE, rows[-1])
-    compared = [by_name[name] for name in MUST_BEAT[credited] if name in by_name]
-    against = tuple(contrast for row in compared if (contrast := _contrast(row)) is not None)
-    return Verdict(
-        outcome=_outcome(against) if len(against) == len(MUST_BEAT[credited]) else "untested",
-        credited=credited,
-        evaluated=last.name,
-        title=last.title,
-        error=last.scores.error,
-        documents=last.scores.documents,
-        against=against,
-    )
+    by_name = {row.name: row for row in rows if row.p_value is not None}
+    against = tuple(by_name[name] for name in MUST_BEAT[credited] if name in by_name)
+    result = next((row for row in rows if row.name == MIXTURE), rows[-1])
+    outcome = _outcome(against) if len(against) == len(MUST_BEAT[credited]) else "untested"
+    return Verdict(outcome, credited, result, against)
 
 
-def _contrast(row: Row) -> Contrast | None:
-    if row.difference is None or row.p_value is None:
-        return None
-    gain = row.difference
-    return Contrast(row.name, row.title, row.scores.error, gain.difference, gain.low, gain.high, row.p_value)
-
-
-def _outcome(against: Sequence[Contrast]) -> Outcome:
-    if all(one.is_measurable and one.gain > 0 for one in against):
+def _outcome(against: Sequence[Row]) -> Outcome:
+    if all(row.is_measurable and row.gain > 0 for row in against):
         return "helped"
-    if any(one.is_measurable and one.gain < 0 for one in against):
+    if any(row.is_measurable and row.gain < 0 for row in against):
         return "hurt"
     return "unclear"

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mein.evaluation.comparison import Contrast, Row, Verdict
+from mein.evaluation.comparison import Row, Verdict
 from mein.evaluation.metrics import ERROR, METRICS, metrics_beside_error, percent
 from mein.evaluation.systems import EXPERT, MIXTURE, SYSTEMS
 
@@ -77,13 +77,13 @@ def title_of(verdict: Verdict) -> str:
         "helped": f"The {verdict.credited} helped",
         "hurt": f"The {verdict.credited} hurt",
         "unclear": f"No measurable help from the {verdict.credited}",
-        "untested": "Trained on labels only" if verdict.evaluated == EXPERT else "Trained without controls",
+        "untested": "Trained on labels only" if verdict.result.name == EXPERT else "Trained without controls",
     }[verdict.outcome]
 
 
 def sentence_of(verdict: Verdict) -> str:
     """The verdict in one sentence with its figures; all that is printed of a verdict is made from it."""
-    versus = " and ".join(_versus(one, verdict) for one in verdict.against)
+    versus = " and ".join(_versus(row, verdict.result) for row in verdict.against)
     if verdict.credited == "self-training":
         return _beside_previous_run(verdict, versus)
     if verdict.outcome == "untested":
@@ -91,7 +91,7 @@ def sentence_of(verdict: Verdict) -> str:
             return f"Without closed gates the effect of the {verdict.credited} is unknown: {versus}."
         return f"Whether {verdict.credited} helps was not measured: {_by_itself(verdict)}."
     effect = "did not help measurably" if verdict.outcome == "unclear" else verdict.outcome
-    chance = [one.title for one in verdict.against if not one.is_measurable]
+    chance = [row.title for row in verdict.against if not row.is_measurable]
     note = f"; the difference from {' and '.join(chance)} may be chance" if chance else ""
     return f"The {verdict.credited} {effect}: {versus}{note}."
 
@@ -108,15 +108,15 @@ def _beside_previous_run(verdict: Verdict, versus: str) -> str:
 
 
 def _by_itself(verdict: Verdict) -> str:
-    return f"{verdict.title} only, {percent(verdict.error, verdict.documents)} % error"
+    return f"{verdict.result.title} only, {error_text(verdict.result)} % error"
 
 
-def _versus(one: Contrast, verdict: Verdict) -> str:
+def _versus(row: Row, result: Row) -> str:
     """Such as: 14.2 % -> 9.8 % error (p = 0.0003, expert vs mixture)."""
-    before, after = (percent(error, verdict.documents) for error in (one.error, verdict.error))
-    note = SYSTEMS[one.system].note if one.system in SYSTEMS else None
-    who = f"{one.title} vs {verdict.title}" + ("" if note is None else f": {note}")
-    return f"{before} % -> {after} % error ({p_equals(one.p_value)}, {who})"
+    assert row.p_value is not None, row.name
+    note = SYSTEMS[row.name].note if row.name in SYSTEMS else None
+    who = f"{row.title} vs {result.title}" + ("" if note is None else f": {note}")
+    return f"{error_text(row)} % -> {error_text(result)} % error ({p_equals(row.p_value)}, {who})"
 
 
 def render(rows: Sequence[Row], reference: str = MIXTURE, title: str | None = None) -> "Table":

@@ -129,7 +129,7 @@ def explain(model: Model, text: str, label: Label | None = None, against: Label 
     is_silent = bool(documents.is_empty[0])
     has_imitators = len(model.gates) > 0 and not is_silent
     weights = model.gates / model.temperature
-    parts = weights * _lead(alpha[: len(weights), 0], first, second) * has_imitators
+    parts = weights * _lead(alpha[:, 0], first, second) if has_imitators else np.zeros(len(weights))
     evidence, blanked = None, np.zeros((0, 0))
     if has_imitators:
         (probs,) = window_probs(model, documents.pieces)
@@ -176,7 +176,8 @@ def top_fragments(
 def window_probs(model: Model, pieces: Ragged) -> Iterator[np.ndarray]:
     """p_ij (I, J, Y), float64, of one document after another."""
     for rows, _, document, probs in model.networks.window_probs(pieces):
-        yield from np.split(probs[:, document >= 0], np.cumsum(pieces.lengths[rows])[:-1], axis=1)
+        of_documents = np.ascontiguousarray(probs[:, document >= 0])
+        yield from np.split(of_documents, np.cumsum(pieces.lengths[rows])[:-1], axis=1)
 
 
 @dataclass(frozen=True)

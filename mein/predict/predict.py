@@ -109,7 +109,7 @@ class Wanted:
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.abstain_below <= 1.0:
-            raise InputError(f"The probability {self.abstain_below} is not between 0 and 1: change it.")
+            raise InputError(f"abstain_below is {self.abstain_below}: give a probability from 0 to 1.")
 
 
 @dataclass(frozen=True)

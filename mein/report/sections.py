@@ -91,19 +91,19 @@ def _tile(row: Row) -> dict[str, str]:
 def _lead(run: Finished) -> str:
     """By how much, and how sure."""
     verdict = _verdict(run)
-    mixture = run.rows[verdict.evaluated]
+    result = verdict.result
     if not verdict.against:
-        error = with_interval(f"{error_text(mixture)} % error", interval_text(mixture))
-        return f"The {mixture.title} has {error}."
-    first, n = verdict.against[0], verdict.documents
-    before, after = percent(first.error, n), percent(verdict.error, n)
+        error = with_interval(f"{error_text(result)} % error", interval_text(result))
+        return f"The {result.title} has {error}."
+    first, n = verdict.against[0], result.scores.documents
+    assert first.difference is not None, first.name
+    assert first.p_value is not None, first.name
     if first.gain == 0:
-        return f"{first.title.capitalize()} and {verdict.title} both have {after} % error."
-    is_fewer = first.gain > 0
-    low, high = (first.low, first.high) if is_fewer else (-first.high, -first.low)
+        return f"{first.title.capitalize()} and {result.title} both have {error_text(result)} % error."
+    low, high = sorted(np.sign(first.gain) * bound for bound in (first.difference.low, first.difference.high))
     return (
-        f"Error went from {before} % to {after} %: "
-        f"{percent(abs(first.gain), n)} points {'fewer' if is_fewer else 'more'} "
+        f"Error went from {error_text(first)} % to {error_text(result)} %: "
+        f"{percent(abs(first.gain), n)} points {'fewer' if first.gain > 0 else 'more'} "
         f"(95 % interval {percent(low, n)} to {percent(high, n)}; {p_equals(first.p_value)})."
     ).replace(" -", " −")
 

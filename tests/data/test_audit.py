@@ -115,7 +115,7 @@ def test_labels_that_are_one_but_for_case_and_spaces_are_remarked(tmp_path: Path
     assert note == "The labels 'Fresh', 'fresh', 'fresh ' differ in case or spaces only: they are 3 classes."
 
 
-def test_columns_are_told_where_there_was_a_choice(tmp_path: Path) -> None:
+def test_guessed_columns_are_reported_if_there_was_a_choice(tmp_path: Path) -> None:
     path = tmp_path / "train.csv"
     path.write_text(
         "title,review,text,sentiment,Label\n" + "a,b,c,pos,1\nd,e,f,neg,2\n" * 2, encoding="utf-8"
@@ -131,7 +131,7 @@ def test_columns_are_told_where_there_was_a_choice(tmp_path: Path) -> None:
     assert [sentence for sentence in named.notes if "several columns" in sentence] == []
 
 
-def test_a_column_that_raw_text_lacks_is_told_with_the_one_in_its_place(tmp_path: Path) -> None:
+def test_a_column_that_raw_text_lacks_is_reported_with_its_replacement(tmp_path: Path) -> None:
     labeled = tmp_path / "train.csv"
     labeled.write_text("words,label\n" + "a,pos\nb,neg\n" * 2, encoding="utf-8")
     tables = ["Words,review\na,b\n", "id,Review\n1,b\n", "text,review\na,b\n", "x,Review\n1,b\n"]

@@ -11,7 +11,7 @@ import pytest
 from mein.data import formats
 from mein.data.audit import audit
 from mein.data.columns import ColumnsConfig
-from mein.data.files import Choose, Chunk, File, Format, open_lines
+from mein.data.files import COMPRESSIONS, Choose, Chunk, File, Format, open_lines
 from mein.data.formats import FORMATS, find_files, format_of, open_writer
 from mein.data.readers import read_documents, read_tables
 from mein.errors import InputError
@@ -108,3 +108,9 @@ def test_a_new_format_is_predicted(pairs: Format, tmp_path: Path) -> None:
     written = (tmp_path / "pairs-out.pairs").read_text(encoding="utf-8")
     assert written == (tmp_path / "csv-out.pairs").read_text(encoding="utf-8")
     assert written.startswith("text=good\tlabel=pos\tpredicted_label=")
+
+
+def test_the_guide_lists_every_ending() -> None:
+    guide = (Path(__file__).parents[2] / "docs/guide.md").read_text(encoding="utf-8")
+    endings = [ending for known in FORMATS for ending in known.endings]
+    assert [ending for ending in [*endings, *COMPRESSIONS] if f"`{ending}`" not in guide] == []

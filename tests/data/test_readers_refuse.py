@@ -23,7 +23,7 @@ def test_labeled_folder_needs_sub_folders(tmp_path: Path) -> None:
     refuses(tmp_path / "none", "none is a folder without a file to read; put .txt files into it")
 
 
-def test_a_missing_backend_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_backend_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     def absent(url: str) -> None:
         raise ImportError("Install s3fs to access S3")
 

@@ -192,7 +192,7 @@ def test_the_temperature_learns(tmp_path: Path, table: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["named.jsonl", "lists.jsonl", "named.csv", "lists.csv", "named.parquet"])
-def test_every_format_says_the_same(
+def test_every_format_gives_the_same(
     tmp_path: Path, words: list[str], run: Path, table: Path, name: str
 ) -> None:
     rows = rows_of(ALL)
@@ -307,7 +307,7 @@ def test_a_resumed_run_must_have_the_same_teacher(tmp_path: Path, words: list[st
     refuses(r".* holds another run: its soft_labels is '.*', not '.*'; .*", *command, "--resume")
 
 
-def test_a_refused_file_can_be_mended(tmp_path: Path, words: list[str], run: Path) -> None:
+def test_a_refused_file_can_be_fixed(tmp_path: Path, words: list[str], run: Path) -> None:
     path = write(tmp_path / "t.parquet", rows_of(ALL[:-1]))
     command = ["train", *words, "--soft-labels", path, "--out", tmp_path / "run", *TINY]
     refuses(r".* have no row for document 40 of .*test\.csv: .*", *command)
@@ -381,7 +381,7 @@ def test_a_wrong_file_for_prediction_is_refused(tmp_path: Path, run: Path, other
     refuses(rf".*t\.jsonl row 3 gives \[0\.7, 0\.7\]: {SUM}", "predict", run, others[0], *given)
 
 
-def test_what_another_teacher_said_is_not_taken_over_when_resuming(
+def test_soft_labels_of_another_teacher_are_not_kept_when_resuming(
     tmp_path: Path, run: Path, others: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Parts of one table beside those of the next made an output of two voices."""
@@ -409,7 +409,7 @@ def test_what_another_teacher_said_is_not_taken_over_when_resuming(
     assert mein(*command, "--imitators-only", "--resume").code == 0
 
 
-def test_the_run_s_own_file_is_known_by_what_it_says(tmp_path: Path) -> None:
+def test_the_file_of_the_run_is_known_by_its_content(tmp_path: Path) -> None:
     path, named = tmp_path / "t.parquet", {"expert__kind": "given"}
     config = tiny.config(**named, expert__model=str(path))
     digests = []
@@ -469,7 +469,7 @@ def fitted(asked: Asked) -> MeinClassifier:
 
 
 def test_a_function_is_asked_in_batches_once_for_each_document(asked: Asked, fitted: MeinClassifier) -> None:
-    """And for dev again, where the finished folder is judged."""
+    """And for dev again, where the finished folder is evaluated."""
     during_fit = asked.calls[:5]
     dev = during_fit[-1]
     assert len(dev) == 20

@@ -450,7 +450,7 @@ def words(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return write_corpus(tmp_path_factory.mktemp("corpus"))
 
 
-def test_pretrain_says_how_good_the_model_is_that_it_keeps(tmp_path: Path, words: list[str]) -> None:
+def test_pretrain_reports_how_good_the_kept_model_is(tmp_path: Path, words: list[str]) -> None:
     """Also where the last epoch was not the best."""
     out = tmp_path / "lm"
     wild = ["--set", "pretraining.learning_rate=3.0", "--set", "pretraining.falls_to_zero=false"]
@@ -541,7 +541,7 @@ def test_a_folder_without_a_language_model_is_refused(tmp_path: Path, words: lis
         assert not (tmp_path / "run").exists()
 
 
-def test_a_run_that_took_its_language_model_from_elsewhere_says_where(
+def test_a_run_with_another_language_model_records_where_it_is_from(
     tmp_path: Path, words: list[str], models: Path
 ) -> None:
     lm, first = models / "lm-lstm", tmp_path / "first"
@@ -550,7 +550,7 @@ def test_a_run_that_took_its_language_model_from_elsewhere_says_where(
     refuses(sentence, "train", *words, "--lm", first, "--out", tmp_path / "run", *TINY)
 
 
-def test_a_language_model_is_of_no_use_to_others(tmp_path: Path, words: list[str], models: Path) -> None:
+def test_a_language_model_does_not_apply_to_others(tmp_path: Path, words: list[str], models: Path) -> None:
     lm = models / "lm-lstm"
     sentence = r"expert\.language_model does not apply to 'lstm': set expert\.kind to lm-lstm\."
     given = ["--lm", lm, "--set", "expert.kind=lstm"]

@@ -264,7 +264,7 @@ def test_the_other_direction_reads_each_lane_from_its_end() -> None:
 
 @pytest.mark.parametrize("reads", ["stream", "documents"])
 @pytest.mark.parametrize("texts", [[[1]], [[1], [1]], [[2, 1]], [[], [3, 2, 1]]])
-def test_a_tiny_text_is_read_whole_in_fewer_lanes(
+def test_a_tiny_text_is_read_completely_in_fewer_lanes(
     reads: Literal["stream", "documents"], texts: list[list[int]]
 ) -> None:
     blocks = Blocks([Rows(ragged(texts))], config_of(reads, lanes=64, segment=100), seed=0)
@@ -395,7 +395,7 @@ def test_the_gradient_stops_where_a_segment_begins(tmp_path: Path) -> None:
     train_language_model(model, [Rows(words)], Rows(words), config, runtime_in(tmp_path), 0)
     first, second = ({n for n in range(VOCABULARY) if g[n].abs().max() > 0.0} for g in seen)
     assert (first, second) == ({2, 3, 4}, {5, 6})  # 7, the last, is only predicted
-    (begin, _), (carried, needs_gradient) = states[1:3]  # before and after them the text is judged
+    (begin, _), (carried, needs_gradient) = states[1:3]  # before and after them the text is evaluated
     assert begin.abs().max() == 0.0
     assert carried.abs().max() > 0.0
     assert not needs_gradient
@@ -526,7 +526,7 @@ def test_an_expert_sees_a_text_as_its_language_model_does(is_normalized: bool) -
         torch.testing.assert_close(expert(words, lengths)[row], z)
 
 
-def test_behind_the_end_of_sequence_a_state_says_nothing_to_an_expert_of_a_language_model() -> None:
+def test_an_expert_of_a_language_model_does_not_use_the_state_after_the_end_of_sequence() -> None:
     """Where the model read on it has learned to forget; a document without a word has no other state."""
     expert = LSTMExpert(EXPERT, VOCABULARY, 2, COUNTS)
     read = expert.embed(torch.tensor([[3, 7, 1], [1, 0, 0]]), torch.tensor([3, 1]), None).detach()

@@ -53,7 +53,7 @@ def batch_of(folder: Path, texts: list[str]) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_expert_says_what_its_network_says_of_each_document_alone(
+def test_an_expert_predicts_what_its_network_predicts_for_each_document_by_itself(
     kind: str, models: dict[str, Path]
 ) -> None:
     expert = load_transformer(models[kind], classes=3, seed=0)
@@ -147,7 +147,7 @@ def test_no_text_is_without_tokens_and_none_spells_a_special_one(kind: str, mode
     assert not set(spelled[1:-1]) & padding_and_ends
 
 
-def test_a_fingerprint_tells_lengths_and_models_apart(models: dict[str, Path]) -> None:
+def test_a_fingerprint_distinguishes_lengths_and_models(models: dict[str, Path]) -> None:
     prints = [HubTokenizer(models["Bert"], length).fingerprint for length in (None, 24, 9)]
     assert prints[0] == prints[1] != prints[2]
     features = [FrozenFeatures(models[kind]).fingerprint for kind in ("Bert", "Bert", "DistilBert")]
@@ -204,9 +204,7 @@ def test_frozen_features_are_those_of_each_text_alone(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_where_nothing_is_said_of_pooling_decoders_are_read_at_their_end(
-    kind: str, models: dict[str, Path]
-) -> None:
+def test_without_a_pooling_config_decoders_are_read_at_their_end(kind: str, models: dict[str, Path]) -> None:
     assert read_facts(models[kind]).pooling == ("lasttoken" if kind in DECODERS else "mean")
 
 

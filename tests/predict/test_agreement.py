@@ -70,7 +70,7 @@ def test_files_say_the_same(
     assert_allclose(found["predicted_probability"].to_numpy(), alone.max(axis=1), rtol=0, atol=EXACT)
 
 
-def test_the_shell_says_the_same(classifier: MeinClassifier, alone: np.ndarray, tmp_path: Path) -> None:
+def test_the_shell_predicts_the_same(classifier: MeinClassifier, alone: np.ndarray, tmp_path: Path) -> None:
     classifier.save(tmp_path / "run")
     source, out = write_csv(tmp_path / "in.csv", TEXTS), tmp_path / "out.parquet"
     answer = mein("predict", tmp_path / "run", source, "--out", out, "--all-probabilities")
@@ -88,7 +88,7 @@ def test_explaining_and_imitators_alone_agree_too(classifier: MeinClassifier, al
     assert_allclose(np.exp(together), np.exp(single), rtol=0, atol=EXACT)
 
 
-def test_the_server_says_the_same(classifier: MeinClassifier, alone: np.ndarray) -> None:
+def test_the_server_predicts_the_same(classifier: MeinClassifier, alone: np.ndarray) -> None:
     """One text, many texts, and an explanation, which is what the page shows."""
     pytest.importorskip("fastapi", reason="serving needs the extra `serve`")
     from fastapi.testclient import TestClient

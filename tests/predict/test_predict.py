@@ -275,7 +275,7 @@ def test_labels_keep_their_type_where_the_first_are_empty(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("threshold", [-0.1, 1.1, float("nan")])
 def test_a_threshold_is_a_probability(threshold: float) -> None:
-    with pytest.raises(InputError, match=rf"The probability {threshold} is not between 0 and 1: change it"):
+    with pytest.raises(InputError, match=rf"abstain_below is {threshold}: give a prob"):
         Wanted(abstain_below=threshold)
 
 
@@ -322,7 +322,7 @@ def test_chunks_are_larger_than_batches_and_depend_on_the_source_alone() -> None
     assert list(chunks(iter([]), 16_384)) == []
 
 
-def test_the_shell_says_what_a_run_without_imitators_cannot_do(tmp_path: Path) -> None:
+def test_the_shell_reports_what_a_run_without_imitators_cannot_do(tmp_path: Path) -> None:
     ROWS.to_csv(tmp_path / "in.csv", index=False)
     tiny().fit(TEXTS, LABELS).save(tmp_path / "run")
     for option in (["--imitators-only"], ["--fragments", "2"]):

@@ -181,7 +181,7 @@ def test_a_second_step_on_the_same_folder_refuses(step: str, home: Path, tmp_pat
     assert mein(*words_of(step, home, tmp_path)).code == 0
 
 
-def test_a_full_disk_is_told_and_leaves_nothing_half_written(home: Path, tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_leaves_no_incomplete_file(home: Path, tmp_path: Path) -> None:
     child = process(*words_of("encode", home, tmp_path), limit=8_000)
     _, errors = child.communicate(timeout=60)
     assert child.returncode == 2, errors

@@ -12,9 +12,8 @@ import torch
 from numpy.testing import assert_allclose, assert_array_equal
 
 from mein.data.columns import ColumnsConfig
-from mein.data.corpus import source_of_lists
+from mein.data.corpus import as_weights, corpus_of_lists, source_of_lists
 from mein.data.demo import demo_corpus
-from mein.data.python import as_weights, corpus_of_lists
 from mein.errors import InputError
 from mein.evaluation.metrics import fit_temperature
 from mein.mixture.gates import fit_gates, is_worse, shrunk

@@ -149,7 +149,7 @@ def test_a_store_of_other_vocabularies_is_not_overwritten(tmp_path: Path) -> Non
         write_store(tmp_path, other, [TEXTS], shard_documents=8, workers=1)
 
 
-def test_whole_shards_are_kept_and_the_rest_is_written_alike(
+def test_complete_shards_are_kept_and_the_others_are_written_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(tmp_path)
@@ -307,7 +307,7 @@ def test_an_error_in_a_worker_reaches_the_caller(tmp_path: Path) -> None:
     assert not list(tmp_path.glob(".*.tmp"))
 
 
-def test_a_full_disk_is_told_and_leaves_nothing_half_written(
+def test_a_full_disk_is_reported_and_leaves_no_incomplete_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(tmp_path / "whole")
@@ -325,7 +325,7 @@ def test_a_full_disk_is_told_and_leaves_nothing_half_written(
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_write_that_the_disk_refuses_is_told(tmp_path: Path) -> None:
+def test_a_write_that_the_disk_refuses_is_reported(tmp_path: Path) -> None:
     temporary = tmp_path / f".shard-00000.arrow.{os.getpid()}.tmp"
     temporary.symlink_to("/dev/full")
     with (
@@ -336,7 +336,7 @@ def test_a_write_that_the_disk_refuses_is_told(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(RunError, match=r"Cannot write .*file/store: Not a directory: choose a fol"):
         write(tmp_path / "file" / "store")

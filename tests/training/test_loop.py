@@ -204,7 +204,7 @@ def test_the_metrics_tell_each_epoch_and_its_mean_loss(tmp_path: Path) -> None:
     assert found == [(0, None), (1, pytest.approx(9 / 5)), (2, pytest.approx(2.0))]
 
 
-def test_the_loss_is_told_the_number_of_the_step_and_the_plan_that_of_the_epoch(tmp_path: Path) -> None:
+def test_the_loss_gets_the_number_of_the_step_and_the_plan_that_of_the_epoch(tmp_path: Path) -> None:
     w = nn.Parameter(torch.zeros(1))
     steps, epochs = [], []
 
@@ -249,7 +249,7 @@ def overflowing(
     return [*seen, w.tolist()], [line for line in listening.mixture_log_probs if "finite" in line]
 
 
-def test_a_step_without_a_finite_gradient_is_left_out_and_told(tmp_path: Path) -> None:
+def test_a_step_without_a_finite_gradient_is_skipped_and_reported(tmp_path: Path) -> None:
     """Adam goes on as if there had been no such step: each of the others takes 1 off."""
     weights, said = overflowing(tmp_path, at=[1, 3, 4])
     assert weights == [[pytest.approx(w, abs=1e-5)] * 2 for w in (0, -1, -1, -2, -2, -2, -3)]
@@ -281,9 +281,9 @@ def test_an_epoch_without_a_finite_gradient_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("averaging", [0.0, 0.9])
-def test_an_epoch_is_judged_and_kept_by_the_mean_of_its_weights(tmp_path: Path, averaging: float) -> None:
+def test_an_epoch_is_evaluated_and_kept_by_the_mean_of_its_weights(tmp_path: Path, averaging: float) -> None:
     """Each step takes 1 off a weight that starts at 0; the last epoch is the best."""
-    w, judged = nn.Parameter(torch.zeros(1, dtype=torch.double)), []
+    w, evaluated = nn.Parameter(torch.zeros(1, dtype=torch.double)), []
     steps = []
 
     def loss(rows: np.ndarray, step: int) -> Tensor:
@@ -291,7 +291,7 @@ def test_an_epoch_is_judged_and_kept_by_the_mean_of_its_weights(tmp_path: Path, 
         return w.sum() * 1e6
 
     def score() -> dict[str, float]:
-        judged.append(w.item())
+        evaluated.append(w.item())
         return {"score": w.item()}
 
     stage = Stage("toy", {"w": w}, 5, batches, as_it_is, loss, score)
@@ -302,7 +302,7 @@ def test_an_epoch_is_judged_and_kept_by_the_mean_of_its_weights(tmp_path: Path, 
         d = min(averaging, (1 + step) / (10 + step))
         means.append(d * means[-1] + (1 - d) * -(step + 1))
     assert steps == pytest.approx([0, -1, -2, -3, -4, -5])
-    assert judged == pytest.approx([means[0], means[3], means[6]])
+    assert evaluated == pytest.approx([means[0], means[3], means[6]])
     assert w.item() == pytest.approx(means[6])
 
 
@@ -337,7 +337,7 @@ def test_a_stage_that_stops_in_the_middle_goes_on_there(
 
 
 @pytest.mark.parametrize(("takes_last", "epoch"), [(True, 3), (False, 0)])
-def test_the_last_epoch_is_taken_where_a_stage_says_so(tmp_path: Path, takes_last: bool, epoch: int) -> None:
+def test_the_last_epoch_is_kept_if_a_stage_takes_it(tmp_path: Path, takes_last: bool, epoch: int) -> None:
     """What is measured gets worse and worse: the best is the start, which is marked where it decides."""
     w = nn.Parameter(torch.zeros(1))
     stage = Stage(

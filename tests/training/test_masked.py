@@ -206,13 +206,13 @@ def test_perplexity_is_exp_of_the_mean_over_all_shards_and_hides_the_same_each_t
     model: MaskedModel,
 ) -> None:
     text = Shards(documents(30), documents(11, seed=1))
-    judged = hidden_once(text, 6, VOCABULARY, 0.3, seed=4)
-    losses = [loss for hidden in judged for loss in losses_by_hand(model.network, hidden)]
-    assert perplexity(model, judged) == pytest.approx(math.exp(sum(losses) / len(losses)), rel=1e-5)
-    assert max(int(hidden.shown.lengths.max()) for hidden in judged) == 6
+    evaluated = hidden_once(text, 6, VOCABULARY, 0.3, seed=4)
+    losses = [loss for hidden in evaluated for loss in losses_by_hand(model.network, hidden)]
+    assert perplexity(model, evaluated) == pytest.approx(math.exp(sum(losses) / len(losses)), rel=1e-5)
+    assert max(int(hidden.shown.lengths.max()) for hidden in evaluated) == 6
     again, other = (hidden_once(text, 6, VOCABULARY, 0.3, seed) for seed in (4, 5))
-    assert [h.shown.to_lists() for h in again] == [h.shown.to_lists() for h in judged]
-    assert [h.shown.to_lists() for h in other] != [h.shown.to_lists() for h in judged]
+    assert [h.shown.to_lists() for h in again] == [h.shown.to_lists() for h in evaluated]
+    assert [h.shown.to_lists() for h in other] != [h.shown.to_lists() for h in evaluated]
 
 
 # Which passage is read when.

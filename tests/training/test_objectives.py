@@ -256,7 +256,7 @@ def test_without_a_push_nothing_diverges(mlp_dropout: float) -> None:
     assert losses[0] == pytest.approx(losses[1], abs=1e-9)
 
 
-def test_an_expert_with_a_dropped_out_mlp_says_so() -> None:
+def test_an_expert_with_a_dropped_out_mlp_declares_it() -> None:
     sizes = {"embedding_dim": 2, "hidden_dim": 3, "mlp_dim": 4}
     experts = [LSTMExpert(ExpertConfig.model_validate(sizes | {"mlp_dropout": r}), 9, 2) for r in (0.0, 0.5)]
     assert [expert.drops_out_inside for expert in experts] == [False, True]
