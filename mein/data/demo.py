@@ -102,11 +102,12 @@ FILLER = {
         |{people} already had the older model|i use it about {number} hours a day
         |it sits on the desk near the {spot}|the parcel came around {hour}""",
 }
+# Spelled as when the figures of the corpus were measured: another spelling is another corpus.
 SLOTS = {
     "day": "monday tuesday wednesday thursday friday saturday sunday",
     "month": "january february march april may june july august september october november",
-    "people": "my sister|an old friend|two colleagues|my parents|the kids|my neighbor|a cousin",
-    "spot": "station market harbor window museum river cathedral library airport garden",
+    "people": "my sister|an old friend|two colleagues|my parents|the kids|my neighbour|a cousin",
+    "spot": "station market harbour window museum river cathedral library airport garden",
     "dish": "soup pasta salad curry risotto stew fish omelette pizza noodles",
     "hour": "noon seven eight nine midnight six ten",
     "number": "two three four five six seven",

@@ -201,7 +201,8 @@ class Virtual(Objective):
         embedded = _embedded(expert, labeled.batch, dropout)
         batch, alpha, share = self._unlabeled(randomness.step, device)
         part = 1.0 if share is None else share.part
-        others = _embedded(expert, batch, randomness.generator("unlabeled dropout", device, share))
+        # The spelling names the random stream: another one would draw other masks.
+        others = _embedded(expert, batch, randomness.generator("unlabelled dropout", device, share))
         inside = randomness.generator("dropout", device, share)
 
         def logits_of(perturbed: Tensor) -> Tensor:
@@ -364,7 +365,7 @@ class UnlabeledBatches:
 
     def __call__(self, step: int) -> tuple[Ragged, Ragged]:
         """The words and the pieces of a step's documents."""
-        random = numpy_generator(self.seed, "unlabeled batch", step)
+        random = numpy_generator(self.seed, "unlabelled batch", step)  # another name is another stream
         store, shard = self.shards[random.choice(len(self.shards), p=self.sizes / self.sizes.sum())]
         words = store.words(shard)
         batches = max(1, min(CANDIDATES, len(words) // self.documents))

@@ -1,6 +1,8 @@
-"""The embedded corpus: seeded, balanced, noisy, hard for word counts, and rich in rare n-grams."""
+"""The synthetic demo corpus: seeded, balanced, noisy, hard for word counts, and rich in rare n-grams."""
 
+import json
 from collections import Counter
+from hashlib import sha256
 
 import numpy as np
 import pytest
@@ -33,6 +35,19 @@ def find_opinions(text: str, known: dict[str, Opinion]) -> list[Opinion]:
 
 def known_opinions(seed: int) -> dict[str, Opinion]:
     return {opinion.words: opinion for ranked in opinions(seed).values() for opinion in ranked}
+
+
+def test_the_corpus_is_the_one_whose_figures_are_published(corpus: DemoCorpus) -> None:
+    """The digest of commit b8c219c: another spelling of a word is another corpus."""
+    parts = [
+        corpus.labeled_texts,
+        corpus.labeled_labels,
+        corpus.unlabeled_texts,
+        corpus.test_texts,
+        corpus.test_labels,
+    ]
+    digest = sha256(json.dumps([list(part) for part in parts]).encode("utf-8")).hexdigest()
+    assert digest == "9824afca023629a77e3efd71461ea470628e39e7c7145f49e6ebabfd77cbe04e"
 
 
 def test_sizes_and_labels(corpus: DemoCorpus) -> None:

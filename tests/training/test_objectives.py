@@ -172,7 +172,7 @@ class Plainly:
         random = Generator().manual_seed(derive_seed(SEED, "noise", "tuned", STEP))
         noise = torch.empty(2, 7, D, dtype=torch.double).normal_(generator=random)
         total = torch.zeros((), dtype=torch.double)
-        for row, e in enumerate(self.embed(UNLABELED, "unlabeled dropout")):
+        for row, e in enumerate(self.embed(UNLABELED, "unlabelled dropout")):
             p = torch.softmax(self.logits(e, alpha[:, row]), 0)
             if neighbors is None:
                 r = self.power_step(e, p.detach(), alpha[:, row], noise[row])
