@@ -105,7 +105,7 @@ def test_what_ray_cannot_do_is_one_sentence(home: Path, cluster: Any) -> None:
         address = f"127.0.0.1:{door.getsockname()[1]}"
         refuses(
             rf"{address} answers but refuses the connection \(no header\): check --address, and set "
-            r"RAY_AUTH_MODE=token if the cluster asks for a token \(`ray get-auth-token`\).",
+            r"RAY_AUTH_MODE=token if the cluster requires a token \(`ray get-auth-token`\).",
             *(*label, "--engine", "ray", "--address", address),
         )
     with patch.dict(sys.modules, {"ray": None}):
