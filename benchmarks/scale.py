@@ -222,7 +222,7 @@ def _training_seconds(run: Path) -> float:
 
 
 SHARDS = 16  # that are labeled; imitators learn from one, for a large store has large ones
-EXPERT = ExpertConfig(embedding_dim=128, hidden_dim=128)
+EXPERT_SETTINGS = ExpertConfig(embedding_dim=128, hidden_dim=128)
 
 
 def bench_ranks(
@@ -296,7 +296,7 @@ def label(folder: Path) -> float:
     torch.manual_seed(0)
     store = Store.open(folder / "labeling")
     words = 1 + max(int(store.words(shard).values.max()) for shard in range(store.shard_count))
-    expert = LSTMExpert(EXPERT, words, 2)
+    expert = LSTMExpert(EXPERT_SETTINGS, words, 2)
     ranks.barrier()
     started = time.perf_counter()
     label_documents(Teacher(expert), [store], ("a", "b"), "a made-up expert", Quiet())

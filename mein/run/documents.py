@@ -13,7 +13,7 @@ from mein.data.corpus import Corpus, DocumentStream
 from mein.data.labels import Labels, refuse_textless
 from mein.data.splits import KnownTexts, empty_texts, split_dev
 from mein.errors import InputError
-from mein.mixture.inference import choose_device
+from mein.runtime.device import choose_device
 from mein.runtime.seeds import derive_seed, numpy_generator
 
 NO_TEXTS = KnownTexts()

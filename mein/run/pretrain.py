@@ -18,12 +18,12 @@ from mein.data.corpus import DocumentStream
 from mein.errors import ConfigError, RunError
 from mein.hub import HubTokenizer, fetch_masked, load_masked, save_encoder
 from mein.hub.fetch import CONFIG, WEIGHTS
-from mein.mixture.inference import choose_device
 from mein.model.artefacts import HUB, load_indexer, seal
 from mein.model.build import ADAPTED
 from mein.run.prepare import encode_raw
 from mein.run.warm_start import language_model
 from mein.runtime import ranks
+from mein.runtime.device import choose_device
 from mein.runtime.progress import Quiet, Reporter
 from mein.runtime.run_folder import RunFolder
 from mein.runtime.tensors import load_facts

@@ -24,7 +24,6 @@ from mein.data.readers import Documents, read_documents
 from mein.data.soft_labels import SoftLabels
 from mein.data.splits import KnownTexts
 from mein.errors import ConfigError, InputError, RunError
-from mein.mixture.inference import choose_device
 from mein.mixture.lexicon import LEXICON_OF_TRAIN
 from mein.model.artefacts import HUB, TEACHER
 from mein.model.loading import FinishedRun
@@ -47,6 +46,7 @@ from mein.run.teacher import (
     refuse_other_classes,
     teaches_with_lexicon,
 )
+from mein.runtime.device import choose_device
 from mein.runtime.files import link_or_copy
 from mein.runtime.processes import cores
 from mein.runtime.progress import Reporter

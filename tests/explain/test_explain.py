@@ -62,7 +62,7 @@ def trained() -> MeinClassifier:
 
 def check_sums(found: Explanation) -> None:
     """log_odds = expert + sum of imitators, an imitator = sum of its fragments; no parts in silence."""
-    if found.is_silent:
+    if found.is_empty:
         assert (found.expert, sum(found.imitators.values()), found.fragments) == (0.0, 0.0, ())
         return
     assert found.log_odds == pytest.approx(found.expert + sum(found.imitators.values()), abs=EXACT)
@@ -306,7 +306,7 @@ def test_who_a_fragment_spoke_for(of_three: Model) -> None:
 def test_an_empty_text_is_explained_by_the_prior(unlike_priors: Model) -> None:
     found = explain(unlike_priors, " \n ")
     assert (found.label, found.alternative) == ("negative", "positive")
-    assert found.is_silent
+    assert found.is_empty
     assert found.log_odds == pytest.approx(np.log(unlike_priors.prior[0] / unlike_priors.prior[1]))
     assert (found.expert, found.imitators, found.fragments) == (0.0, {1: 0.0, 2: 0.0}, ())
 
@@ -318,7 +318,7 @@ def test_where_labels_are_equally_likely_explain_names_the_predicted_one(unlike_
 
 def test_unknown_characters_are_shown_as_they_were_written(unlike_priors: Model) -> None:
     found = explain(unlike_priors, "☃☃")
-    assert not found.is_silent
+    assert not found.is_empty
     assert {fragment.text.replace(" ", "") for fragment in found.fragments} <= {"☃", "☃☃"}
     assert len(found.fragments) > 0
 

@@ -25,7 +25,7 @@ from mein.mixture.lexicon import (
     LEXICON,
     LEXICON_OF_TRAIN,
     codes_of,
-    informativeness,
+    informativeness_of,
     learn_lexicon,
     load_lexicon,
 )
@@ -94,11 +94,13 @@ def test_it_is_logistic_regression_on_what_naive_bayes_weighs(classes: int) -> N
     lexicon = learn_lexicon(pieces, labels, weights, classes, V)
     vectors = CountVectorizer(analyzer=lambda row: list(n_grams(row)), min_df=2, binary=True)
     holds = vectors.fit_transform(pieces.to_lists()).toarray()
-    telling = np.array(log_odds(holds, labels, weights))
-    np.testing.assert_allclose(np.sort(lexicon.telling), np.sort(telling), rtol=1e-5)
+    informativeness = np.array(log_odds(holds, labels, weights))
+    np.testing.assert_allclose(np.sort(lexicon.informativeness), np.sort(informativeness), rtol=1e-5)
     learned = LogisticRegression(C=30.0, max_iter=1000)
-    learned.fit(normalize(holds * telling), labels, sample_weight=weights)
-    wanted = learned.predict_log_proba(normalize(vectors.transform(others.to_lists()).toarray() * telling))
+    learned.fit(normalize(holds * informativeness), labels, sample_weight=weights)
+    wanted = learned.predict_log_proba(
+        normalize(vectors.transform(others.to_lists()).toarray() * informativeness)
+    )
     found = lexicon.log_probs(others)
     np.testing.assert_allclose(found, wanted, atol=5e-3)
     assert (found.argmax(1) != found.argmax(1)[0]).any()
@@ -107,12 +109,12 @@ def test_it_is_logistic_regression_on_what_naive_bayes_weighs(classes: int) -> N
 def test_what_an_entry_tells_by_hand() -> None:
     """Entry 0 stands in 2 documents of the first class and 0 of the second, entry 1 in 1 and 1."""
     holds = csr_array(np.array([[1, 0], [1, 1], [0, 0], [0, 1]], np.float32))
-    found = informativeness(holds, np.array([0, 0, 0, 1]), np.ones(4))
+    found = informativeness_of(holds, np.array([0, 0, 0, 1]), np.ones(4))
     first, second = (2 + 1) / (3 + 2), (0 + 1) / (1 + 2)
     np.testing.assert_allclose(found, [np.log(first / second), np.log((1 - second) / (1 - first))], rtol=1e-6)
-    twice = informativeness(holds, np.array([0, 0, 0, 1]), np.array([2.0, 1.0, 1.0, 1.0]))
+    twice = informativeness_of(holds, np.array([0, 0, 0, 1]), np.array([2.0, 1.0, 1.0, 1.0]))
     np.testing.assert_allclose(twice[0], np.log((3 + 1) / (4 + 2) / second), rtol=1e-6)
-    assert informativeness(holds, np.zeros(4, int), np.ones(4)).tolist() == [1.0, 1.0]
+    assert informativeness_of(holds, np.zeros(4, int), np.ones(4)).tolist() == [1.0, 1.0]
 
 
 def test_of_very_many_documents_it_reads_some_drawn_alike_each_time(monkeypatch: pytest.MonkeyPatch) -> None:

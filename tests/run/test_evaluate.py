@@ -14,12 +14,12 @@ from mein.evaluation.metrics import evaluate, fit_temperature
 from mein.evaluation.rendering import sentence_of
 from mein.evaluation.systems import CLOSED_GATES, EXPERT, IMITATORS_ONLY, MIXTURE, RANDOM_IMITATORS, TFIDF
 from mein.mixture.gates import fit_gates
-from mein.mixture.inference import choose_device
 from mein.model.loading import Classifiers, load_model
 from mein.model.model import mixed_logits
 from mein.run.documents import read_labeled
 from mein.run.evaluate import credited as credited_in
 from mein.run.evaluate import read_correct, read_verdict
+from mein.runtime.device import choose_device
 from mein.runtime.run_folder import RunFolder
 from tests.support import tiny
 

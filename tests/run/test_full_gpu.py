@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-import mein.mixture.inference as inference
 from mein.experts.lstm import LSTMExpert
 from mein.imitators.projected import Tabulated
 from mein.mixture.inference import Evidence, expert_logits, imitator_alpha
+from mein.runtime import device
 from mein.text.batches import LEAST_BATCH_TOKENS
 from mein.text.ragged import ragged
 from tests.mixture.test_padding import CLASSES, TEXTS, expert_of, imitators_of
@@ -52,7 +52,7 @@ def tight(room: int, problem: type[RuntimeError] = torch.OutOfMemoryError, told:
 @pytest.fixture
 def freed(monkeypatch: pytest.MonkeyPatch) -> list[None]:
     """Batches of 64 tokens, halved down to one; grows each time memory is given back."""
-    monkeypatch.setattr(inference, "BATCH_TOKENS", 64)
+    monkeypatch.setattr(device, "BATCH_TOKENS", 64)
     monkeypatch.setattr("mein.text.batches.LEAST_BATCH_TOKENS", 1)
     times: list[None] = []
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: times.append(None))
@@ -60,7 +60,7 @@ def freed(monkeypatch: pytest.MonkeyPatch) -> list[None]:
 
 
 def test_there_is_room_for_smaller_batches() -> None:
-    assert min(inference.BATCH_TOKENS, inference.GPU_BATCH_TOKENS // 8) >= 4 * LEAST_BATCH_TOKENS
+    assert min(device.BATCH_TOKENS, device.GPU_BATCH_TOKENS // 8) >= 4 * LEAST_BATCH_TOKENS
 
 
 @pytest.mark.parametrize(

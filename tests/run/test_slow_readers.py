@@ -80,7 +80,7 @@ def test_a_quick_reader_has_train_and_dev_in_one_shard_each(few_at_a_time: None,
 def test_an_expert_tells_how_much_of_dev_and_test_it_has_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mein.mixture.inference.BATCH_TOKENS", 200)
+    monkeypatch.setattr("mein.runtime.device.BATCH_TOKENS", 200)
     told = Recording()
     train_and_evaluate(tiny.config(), tiny.corpus(), tmp_path, told, controls=())
     assert sum(told.steps["expert on test"]) % TEST == 0

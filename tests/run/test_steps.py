@@ -14,10 +14,10 @@ import pytest
 import torch
 
 from mein.errors import InputError, RunError
-from mein.mixture.inference import choose_device
 from mein.model.artefacts import load_indexer, seal
 from mein.model.loading import Classifiers, FinishedRun, load_model, read_config
 from mein.run import steps
+from mein.runtime.device import choose_device
 from mein.runtime.progress import Quiet
 from mein.runtime.run_folder import RunFolder
 from mein.store import writing as workers

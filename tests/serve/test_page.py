@@ -127,7 +127,7 @@ def test_odd_texts_are_shown_as_they_are(page: Page, name: str) -> None:
 
 def test_an_empty_text_says_nothing(page: Page) -> None:
     said = classify(page, "")
-    assert said["is_silent"]
+    assert said["is_empty"]
     expect(page.locator("#certainty")).to_contain_text("shares of the labels in training")
     expect(page.locator("#marked")).to_be_hidden()
 

@@ -149,7 +149,7 @@ def test_an_explanation_can_speak_for_the_other_label(client: TestClient) -> Non
 
 def test_a_silent_text_is_explained_by_the_shares_in_training(model: Model) -> None:
     found = explained(model, "", 10)
-    assert found["is_silent"]
+    assert found["is_empty"]
     assert found["segments"] == [""]
     assert list(found["probabilities"].values()) == pytest.approx(model.prior.tolist())
 
