@@ -23,7 +23,7 @@ from mein.data.corpus import Corpus
 from mein.errors import InputError, RunError, explaining_full_gpu
 from mein.evaluation.systems import CLOSED_GATES, EXPERT, MIXTURE, RANDOM_IMITATORS
 from mein.mixture.lexicon import LEXICON, LEXICON_OF_TRAIN
-from mein.model.artefacts import HUB, verified, verify
+from mein.model.artefacts import HUB, verified
 from mein.model.build import open_reader, words_of_language_model
 from mein.model.loading import Classifiers
 from mein.run.algorithm import learned_expert, learned_imitators
@@ -101,8 +101,7 @@ def record(
     """Write the results of cells that one run folder answers."""
     if not cells:
         return
-    done = verified(folder)
-    verify(folder, done.listed, ["predictions.parquet"])
+    verified(folder)
     labeled = read_labeled(config, corpus)
     device = choose_device(config.runtime.device)
     classifiers = Classifiers(folder, config, device, knows_dev=False)

@@ -215,7 +215,7 @@ def train_and_show(
     folder, reporter = RunFolder(out), Terminal(console) if is_first() else Quiet()
     with folder.held():
         run = prepare(config, corpus, folder, reporter, resume=resume)
-        if not (folder / "provenance.json").exists():
+        if not folder.is_done and not (folder / "provenance.json").exists():
             folder.write_json("provenance.json", provenance(sys.argv))
         train(run)
         rows = evaluate(run)

@@ -84,14 +84,25 @@ class Survey:
             for chunk in chunks:
                 labels.update(map(str, chunk.labels or ()))
                 keys.append(text_keys(chunk.texts))
-                for text in chunk.texts:
-                    content = text.encode("utf-8", "surrogatepass")
-                    digest.update(len(content).to_bytes(8, "little"))
-                    digest.update(content)
+                _add_texts(digest, chunk.texts)
                 yield chunk.texts
 
         known = KnownTexts.of(texts())
         return cls(labels, known, np.concatenate(keys), digest.hexdigest())
+
+
+def digest_of_texts(texts: Iterable[str]) -> str:
+    """The digest of a survey of these texts."""
+    digest = hashlib.blake2b(digest_size=16)
+    _add_texts(digest, texts)
+    return digest.hexdigest()
+
+
+def _add_texts(digest: "hashlib.blake2b", texts: Iterable[str]) -> None:
+    for text in texts:
+        content = text.encode("utf-8", "surrogatepass")
+        digest.update(len(content).to_bytes(8, "little"))
+        digest.update(content)
 
 
 def corpus_of_files(

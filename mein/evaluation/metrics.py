@@ -221,8 +221,8 @@ class Scores:
         return self.values[ERROR]
 
     def text(self, metric: Metric) -> str:
-        """The value of a metric as tables show it."""
-        return metric.text(self.values[metric.name], self.documents)
+        """The value of a metric as tables show it; nothing in a run of before the metric."""
+        return "" if metric.name not in self.values else metric.text(self.values[metric.name], self.documents)
 
     def to_dict(self) -> dict[str, float | int]:
         """The values by name, ready for JSON."""
@@ -230,8 +230,9 @@ class Scores:
 
     @classmethod
     def from_dict(cls, line: dict[str, Any]) -> "Scores":
-        """What `to_dict` gave."""
-        return cls({name: line[name] for name in METRICS}, line["documents"])
+        """What `to_dict` gave, perhaps of a version with fewer metrics."""
+        values = {name: float(line[name]) for name in METRICS if name in line}
+        return cls({ERROR: float(line[ERROR]), **values}, line["documents"])
 
 
 def evaluate(log_probs: NDArray[np.float64], labels: NDArray[np.integer]) -> Scores:

@@ -89,7 +89,7 @@ def sentence_of(verdict: Verdict) -> str:
     if verdict.outcome == "untested":
         if versus:
             return f"Without closed gates the effect of the {verdict.credited} is unknown: {versus}."
-        return f"Whether {verdict.credited} helps was not measured: {_by_itself(verdict)}."
+        return f"The effect of the {verdict.credited} was not measured: {_by_itself(verdict)}."
     effect = "did not help measurably" if verdict.outcome == "unclear" else verdict.outcome
     chance = [row.title for row in verdict.against if not row.is_measurable]
     note = f"; the difference from {' and '.join(chance)} may be chance" if chance else ""

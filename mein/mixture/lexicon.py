@@ -75,10 +75,14 @@ class Lexicon:
         """The same lexicon with another gate."""
         return replace(self, gate=gate)
 
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Everything but the gate."""
+        arrays = {name: torch.from_numpy(getattr(self, name)) for name in ARRAYS}
+        return arrays | {"vocabulary_size": torch.tensor(self.vocabulary_size)}
+
     def save(self, path: Path) -> None:
         """Write what `load_lexicon` reads: everything but the gate."""
-        tensors = {name: torch.from_numpy(getattr(self, name)) for name in ARRAYS}
-        save_tensors(path, tensors | {"vocabulary_size": torch.tensor(self.vocabulary_size)}, {})
+        save_tensors(path, self.tensors(), {})
 
 
 def load_lexicon(path: Path) -> Lexicon:

@@ -1,6 +1,6 @@
 """The files of a run folder: verified when they are read back, and named with their digests in `done`."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,9 +9,10 @@ import torch
 
 from mein.config import Config
 from mein.errors import RunError
+from mein.runtime import ranks
 from mein.runtime.files import sha256_of
 from mein.runtime.run_folder import RunFolder
-from mein.runtime.tensors import digest_in, load_tensors
+from mein.runtime.tensors import digest_in, load_tensors, save_tensors
 from mein.text.indexer import Indexer, Reader
 from mein.text.pieces import Pieces
 from mein.text.words import Words
@@ -19,8 +20,17 @@ from mein.text.words import Words
 HUB = "hub"  # the folder of a run with the files of the Hugging Face model that it started from
 TEACHER = "teacher.json"  # the weight of the lexicon, where expert and lexicon are the teacher
 VOCABULARIES = ("words.txt", "pieces.model")  # their digests are in vocabularies.json, too
+Facts = dict[str, Any]
 REQUIRED = ("config.json", "labels.json", "vocabularies.json", *VOCABULARIES, TEACHER)
-LISTED = ("metrics.jsonl", "predictions.parquet", "highlights.json", "provenance.json")
+LISTED = (
+    "metrics.jsonl",
+    "predictions.parquet",
+    "highlights.json",
+    "provenance.json",
+    "prepared.json",
+    "test.json",
+)
+WRITTEN = "artefacts.json"  # the digests of the artefacts that a run has written, before it is finished
 
 
 @dataclass(frozen=True)
@@ -41,6 +51,41 @@ def seal(folder: RunFolder) -> None:
     hub = (path for path in (folder / HUB).rglob("*") if path.is_file() and not path.name.startswith("."))
     required += sorted(str(path.relative_to(folder.path)) for path in hub)
     folder.write_json("done", {"required": _digests(folder, required), "listed": _digests(folder, listed)})
+
+
+def leave(folder: RunFolder, name: str, learn: Callable[[], tuple[dict[str, torch.Tensor], Facts]]) -> bool:
+    """Leave the artefact `name`, with what `learn` returns, unless it is complete; whether it is new.
+
+    This is all there is to --resume: an artefact that is complete is not made again. Of several processes
+    all learn and the first writes.
+    """
+    path = folder / f"{name}.safetensors"
+    is_new = not ranks.exists(path)
+    if is_new:
+        with folder.timed(name):
+            tensors, facts = learn()
+        save_tensors(path, tensors, facts)
+        ranks.barrier()  # the first may still be writing it
+    if ranks.is_first() and not folder.is_done:
+        written, digest = _written(folder), digest_in(path)
+        if written.get(path.name) != digest:
+            folder.write_json(WRITTEN, written | {path.name: digest})
+    folder.drop(f"{name}.checkpoint.safetensors")
+    return is_new
+
+
+def refuse_other_artefacts(folder: RunFolder) -> None:
+    """Refuse to continue a run whose files are not those that it wrote; what it has not finished may lack."""
+    if folder.is_done:
+        done = verified(folder)
+        verify(folder, done.listed, done.listed)
+    else:
+        written = _written(folder)
+        verify(folder, written, _there(folder, written))
+
+
+def _written(folder: RunFolder) -> dict[str, str]:
+    return folder.read_json(WRITTEN) if (folder / WRITTEN).exists() else {}
 
 
 def verified(folder: RunFolder) -> Done:
@@ -118,10 +163,15 @@ def fill(network: torch.nn.Module, weights: Mapping[str, torch.Tensor], path: Pa
 
 def load_indexer(config: Config, folder: RunFolder, reader: Reader | None = None) -> Indexer:
     """The vocabularies of a run, verified to be those that it was trained with."""
-    written = folder.read_json("vocabularies.json").get("sha256")
     words, pieces = Words.load(folder / "words.txt"), Pieces.load(folder / "pieces.model")
-    verify(folder, written if isinstance(written, dict) else {}, VOCABULARIES)
+    verify_words(folder)
     return Indexer(config.words, words, pieces, reader)
+
+
+def verify_words(folder: RunFolder) -> None:
+    """Refuse vocabularies that are not those that the folder's networks were trained with."""
+    written = folder.read_json("vocabularies.json").get("sha256")
+    verify(folder, written if isinstance(written, dict) else {}, VOCABULARIES)
 
 
 def save_indexer(folder: RunFolder, indexer: Indexer, facts: dict[str, int]) -> None:

@@ -18,7 +18,7 @@ from mein.experts.lstm import language_model_of
 from mein.experts.transformer import LEAST_PROBABILITY
 from mein.hub import FrozenFeatures, HubTokenizer, fetch
 from mein.imitators.reference import Imitators
-from mein.model.artefacts import HUB
+from mein.model.artefacts import HUB, read_done, verify, verify_words
 from mein.runtime.files import sha256_of
 from mein.runtime.processes import cores
 from mein.runtime.run_folder import RunFolder
@@ -149,6 +149,7 @@ def words_of_language_model(config: Config) -> Words | None:
             f"The language model in {folder.path} was trained with other settings: set {remedy}, "
             f"instead of {', '.join(_as_set(wanted[name]) for name in differences)}."
         )
+    verify_words(folder)
     return Words.load(folder / "words.txt")
 
 
@@ -157,6 +158,8 @@ def settings_of_language_model(path: Path) -> dict[str, Any]:
     folder = RunFolder(path)
     if not (folder / LANGUAGE_MODEL).exists():
         raise RunError(_why_none(folder))
+    if folder.is_done:
+        verify(folder, read_done(folder).required, ["config.json", "words.txt", LANGUAGE_MODEL])
     return _shared_settings(make_config(folder.read_json("config.json").get("config", {})))
 
 

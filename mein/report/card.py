@@ -67,7 +67,7 @@ def head(run: Finished) -> str:
     if best is None:
         return "\n".join(lines)
     metrics = [{"type": "accuracy", "name": "Accuracy", "value": round(1 - best.scores.error / 100, 6)}]
-    for metric in metrics_beside_error():
+    for metric in [metric for metric in metrics_beside_error() if metric.name in best.scores.values]:
         title = metric.title[0].upper() + metric.title[1:]
         value = round(best.scores[metric.name], 6)
         metrics.append({"type": metric.hub_type or metric.name, "name": title, "value": value})

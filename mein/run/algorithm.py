@@ -36,7 +36,7 @@ def train(run: Run) -> None:
         return
     expert = learned_expert(run)  # line 1: Theta'
     imitators = learned_imitators(run, expert)  # line 2: Phi
-    learn_lexicons(run)
+    run.learn_lexicons()
     if run.has_imitators:
         run.log("Stage 3: the mixture and its controls are tuned on the labels")
     for system in run.systems:  # line 3: Theta and Lambda, and the same with other evidence
@@ -55,12 +55,6 @@ def learned_imitators(run: Run, expert: Expert) -> Imitators:
     learn = partial(imitate, run, expert)
     imitators: Imitators = run.artefact("imitators", partial(new_imitators, run), learn)
     return imitators
-
-
-def learn_lexicons(run: Run) -> None:
-    """The lexicons, by the labels: one of train, one of train with dev."""
-    if run.has_lexicon:
-        _ = run.lexicon  # learned where it is first used
 
 
 def tuned(run: Run, system: str, expert: Expert, imitators: Imitators) -> Expert:

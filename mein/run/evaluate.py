@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mein.config import Config
-from mein.data.corpus import read_all
-from mein.errors import RunError
+from mein.data.corpus import digest_of_texts, read_all
+from mein.errors import InputError
 from mein.evaluation.baseline import tfidf_baseline
 from mein.evaluation.comparison import Credited, Row, Verdict, compare, verdict_of
 from mein.evaluation.rendering import sentence_of
@@ -147,6 +147,8 @@ def _evaluated_part(run: Run) -> tuple[str, list[str], np.ndarray]:
         return "dev", run.labeled.dev_texts, run.labeled.dev_ids
     texts, values = read_all(run.corpus.test)
     name = run.corpus.names.get("test", "the test documents")
+    if digest_of_texts(texts) != run.corpus.test_survey.digest:
+        raise InputError(f"{name}: the documents have changed since the run began. Restore them, and resume.")
     return "test", texts, run.labeled.labels.encode(values, name)
 
 
@@ -168,13 +170,9 @@ def _write_predictions(path: Path, ids: np.ndarray, systems: dict[str, np.ndarra
 
 def read_correct(path: Path) -> dict[str, np.ndarray]:
     """Which documents each system of a finished run got right (n,)."""
-    try:
-        table = pq.read_table(path / "predictions.parquet")
-    except (OSError, pa.ArrowInvalid) as problem:
-        raise RunError(
-            f"{path / 'predictions.parquet'} cannot be read ({str(problem).splitlines()[0]}): "
-            "remove the folder, and run this again."
-        ) from problem
+    folder = RunFolder(path)
+    verify(folder, read_done(folder).listed, ["predictions.parquet"])
+    table = pq.read_table(path / "predictions.parquet")
     labels = table["label"].to_numpy()
     found = {}
     for name in table.column_names[1:]:

@@ -12,7 +12,7 @@ from mein.data.soft_labels import SoftLabels, SoftLabelTable
 from mein.data.splits import empty_texts
 from mein.errors import InputError, MeinError, RunError
 from mein.evaluation.systems import control_names
-from mein.model.artefacts import HUB, load_indexer, save_indexer
+from mein.model.artefacts import HUB, load_indexer, refuse_other_artefacts, save_indexer
 from mein.model.build import digest_of_language_model, open_reader, open_soft_labels, words_of_language_model
 from mein.run.documents import HeldOut, Split, UnlabeledTexts, check_sources, held_out_rows
 from mein.run.state import Run
@@ -58,6 +58,8 @@ def prepare(
         unlabeled.check = soft_labels
     with ranks.first_goes_ahead():
         is_new = folder.claim(identity_of(config, corpus, soft_labels), resume)
+        if not is_new:
+            refuse_other_artefacts(folder)
         try:
             refuse_other_documents(labeled, corpus, folder)
             reader = open_reader(config, folder, labeled.labels.classes, device, soft_labels)

@@ -19,12 +19,11 @@ from mein.mixture.gates import Weights
 from mein.mixture.inference import CachedLogits, imitator_alpha
 from mein.mixture.lexicon import LEXICON, LEXICON_OF_TRAIN, Lexicon, learn_lexicon, load_lexicon
 from mein.mixture.mixture import random_alpha
-from mein.model.artefacts import restore
+from mein.model.artefacts import Facts, leave, restore
 from mein.run.documents import Split
 from mein.runtime import ranks
 from mein.runtime.run_folder import RunFolder
 from mein.runtime.seeds import derive_seed
-from mein.runtime.tensors import save_tensors
 from mein.store.repair import drop_damaged_labels
 from mein.store.store import Store
 from mein.text.indexer import Indexer
@@ -87,20 +86,15 @@ class Run:
     def artefact(
         self, name: str, new: "Callable[[], Network]", learn: "Callable[[Network], Weights]"
     ) -> Network:
-        """A network with the weights of its artefact: those on the disk, or else those that are learned now.
+        """A network with the weights of its artefact: those on the disk, or those that are learned now."""
+        network = new().to(self.device)
 
-        This is all there is to --resume: an artefact that is complete is not made again. Of several
-        processes all learn and the first writes.
-        """
-        network, path = new().to(self.device), self.folder / f"{name}.safetensors"
-        if ranks.exists(path):
+        def trained() -> tuple[dict[str, torch.Tensor], Facts]:
+            facts = learn(network).to_facts()
+            return network.state_dict(), facts
+
+        if not leave(self.folder, name, trained):
             restore(self.folder, name, network)
-        else:
-            with self.folder.timed(name):
-                facts = learn(network).to_facts()
-            save_tensors(path, network.state_dict(), facts)
-            ranks.barrier()  # the first may still be writing it
-        self.folder.drop(f"{name}.checkpoint.safetensors")
         return network
 
     def log(self, line: str) -> None:
@@ -140,18 +134,20 @@ class Run:
 
     @cached_property
     def lexicon(self) -> Lexicon:
-        """The lexicon of train, by which its gate is fitted on dev; that of both predicts."""
-        lexicon = self._lexicon(LEXICON_OF_TRAIN, ("train",))
-        if not ranks.exists(self.folder / LEXICON):
-            self._lexicon(LEXICON, ("train", "dev"))
-        return lexicon
+        """The lexicon of train, by which its gate is fitted on dev."""
+        return self._learned_lexicon(LEXICON_OF_TRAIN, ("train",))
 
-    def _lexicon(self, name: str, parts: Sequence[str]) -> Lexicon:
-        path = self.folder / name
-        if ranks.exists(path):
-            return load_lexicon(path)
-        examples = [self.labeled.examples(part) for part in parts]
-        with self.folder.timed(name.removesuffix(".safetensors")):
+    def learn_lexicons(self) -> None:
+        """Leave the lexicon of train and the one of train with dev, which predicts."""
+        if self.has_lexicon:
+            _ = self.lexicon
+            self._learned_lexicon(LEXICON, ("train", "dev"))
+
+    def _learned_lexicon(self, name: str, parts: Sequence[str]) -> Lexicon:
+        found: list[Lexicon] = []
+
+        def learned() -> tuple[dict[str, torch.Tensor], Facts]:
+            examples = [self.labeled.examples(part) for part in parts]
             lexicon = learn_lexicon(
                 concatenate(self.store(part).pieces() for part in parts),
                 np.concatenate([ids for ids, _ in examples]),
@@ -159,9 +155,11 @@ class Run:
                 self.classes,
                 self.indexer.pieces.size,
             )
-        lexicon.save(path)
-        ranks.barrier()  # the first may still be writing
-        return lexicon
+            found.append(lexicon)
+            return lexicon.tensors(), {}
+
+        is_new = leave(self.folder, name.removesuffix(".safetensors"), learned)
+        return found[0] if is_new else load_lexicon(self.folder / name)
 
 
 def _agreed(is_so: bool) -> bool:

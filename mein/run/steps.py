@@ -47,7 +47,7 @@ from mein.run.teacher import (
     teaches_with_lexicon,
 )
 from mein.runtime.device import choose_device
-from mein.runtime.files import link_or_copy
+from mein.runtime.files import link_or_copy, sha256_of
 from mein.runtime.processes import cores
 from mein.runtime.progress import Reporter
 from mein.runtime.ranks import barrier, first_goes_ahead, is_first, rank, world
@@ -129,6 +129,8 @@ def label(
 
     engine: labels on other machines, in as many processes as it likes.
     """
+    if not author_of(by.folder, by.config):
+        raise RunError(_without_expert(by))
     store = Store.open(at)
     refuse_strange(by, store)
     classes = by.labels.classes
@@ -209,13 +211,16 @@ def begin(
     folder = RunFolder(out)
     with first_goes_ahead(), folder.held():
         folder.claim(identity_of(config, corpus), resume=(folder / "config.json").exists())
+        of_teacher = teaches_with_lexicon(config) and (like.folder / TEACHER).exists()
+        shared = (*SHARED, *(OF_THE_TEACHER if of_teacher else ()))
+        if any(not _is_same(like.folder / name, folder / name) for name in shared):
+            raise RunError(
+                f"The run in {out} was begun like another run than {like.folder.path}: "
+                "give that run, or choose another --out."
+            )
         if (folder / "prepared.json").exists():
             return
-        for name in SHARED:
-            link_or_copy(like.folder / name, folder / name)
-        for name in (
-            OF_THE_TEACHER if teaches_with_lexicon(config) and (like.folder / TEACHER).exists() else ()
-        ):
+        for name in shared:
             link_or_copy(like.folder / name, folder / name)
         for path in filter(Path.is_file, (like.folder / HUB).rglob("*")):
             link_or_copy(path, folder.path / path.relative_to(like.folder.path))
@@ -230,13 +235,15 @@ def begin(
         folder.write_json("prepared.json", counts)
 
 
+def _is_same(source: Path, target: Path) -> bool:
+    """Whether a file of a run is there unchanged, or not there yet."""
+    return not target.exists() or target.samefile(source) or sha256_of(target) == sha256_of(source)
+
+
 def _same_labels(like: FinishedRun, config: Config, corpus: Corpus) -> Split:
     """The labeled documents, once they have proved to be those of the run."""
     if not all((like.folder / name).exists() for name in (*SHARED, "prepared.json")):
-        raise RunError(
-            f"{like.folder.path} holds a classifier without its expert and its text: "
-            "give the folder that `mein train --out` wrote."
-        )
+        raise RunError(_without_expert(like))
     labeled = read_labeled(config, corpus)
     if labeled.digest != like.folder.read_json("labels.json")["documents"]:
         raise InputError(
@@ -244,6 +251,13 @@ def _same_labels(like: FinishedRun, config: Config, corpus: Corpus) -> Split:
             "give the files that it was trained with."
         )
     return labeled
+
+
+def _without_expert(run: FinishedRun) -> str:
+    return (
+        f"{run.folder.path} holds a classifier without its expert and its text: "
+        "give the folder that `mein train --out` wrote."
+    )
 
 
 def ready_store(like: FinishedRun, store: Store) -> Store:

@@ -24,7 +24,7 @@ from mein.experts.base import Expert
 from mein.mixture.gates import open_gates
 from mein.mixture.inference import TorchNetworks, logits_in_batches
 from mein.mixture.lexicon import LEXICON_OF_TRAIN, Lexicon, load_lexicon
-from mein.model.artefacts import TEACHER, damaged, verify
+from mein.model.artefacts import TEACHER, damaged
 from mein.model.loading import Classifiers
 from mein.run.state import Run
 from mein.runtime import ranks
@@ -75,9 +75,8 @@ class Teacher:
         return functional.softmax(torch.from_numpy(together), dim=1).float().numpy()
 
 
-LabelShards = Callable[
-    [Sequence[int]], Iterator[int]
-]  # labels shards; yields how many more documents are done
+LabelShards = Callable[[Sequence[int]], Iterator[int]]
+"""Labels shards; yields how many more documents are done."""
 LabelingEngine = Callable[[Teacher, Store, Sequence[Label], str, Sequence[int]], Iterator[int]]
 """The same on other machines; yields each shard when it is done."""
 
@@ -117,7 +116,7 @@ def label_store(
         seal_labels(store.place, store.shards, classes)
     barrier()
     store.look_for_labels()
-    return unknown
+    return ranks.total(unknown)
 
 
 def write_label_file(teacher: Teacher, store: Store, classes: Sequence[Label], by: str, shard: int) -> None:
@@ -221,7 +220,11 @@ def _with_lexicon(folder: RunFolder, expert: Expert, lexicon: Lexicon) -> Teache
         gate, tau, written = float(facts["gate"]), float(facts["tau"]), dict(facts["sha256"])
     except (KeyError, TypeError, ValueError) as problem:
         raise damaged(folder / TEACHER) from problem
-    verify(folder, written, (EXPERT, LEXICON_OF_TRAIN))
+    if any(digest_in(folder / name) != written.get(name) for name in (EXPERT, LEXICON_OF_TRAIN)):
+        raise RunError(
+            f"{folder / TEACHER} was made with another {EXPERT} or {LEXICON_OF_TRAIN}: restore all three "
+            f"from a copy of the run, or, if it is not finished, remove {TEACHER} to make it again."
+        )
     return Teacher(expert, lexicon.with_gate(gate).logits, tau)
 
 

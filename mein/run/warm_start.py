@@ -19,7 +19,7 @@ from mein.errors import ConfigError, InputError, RunError
 from mein.evaluation.systems import MIXTURE
 from mein.experts.base import Expert
 from mein.experts.language_model import LanguageModel
-from mein.model.artefacts import restore
+from mein.model.artefacts import Facts, leave, restore
 from mein.model.build import build_language_model, words_of_language_model
 from mein.model.loading import Classifiers, FinishedRun
 from mein.model.model import Model
@@ -57,8 +57,7 @@ def _language_model(run: Run) -> LanguageModel:
     else:
         learned_from, held_out = held_apart(run.store("train").words(), run.config.seed)
         texts = [learned_from]
-    with run.folder.timed("language_model"):
-        return language_model(run.config, run.indexer.words, texts, held_out, run.runtime, run.device)
+    return language_model(run.config, run.indexer.words, texts, held_out, run.runtime, run.device)
 
 
 def language_model(
@@ -77,15 +76,15 @@ def language_model(
         words_of_language_model(config)  # refuses one that does not fit
         restore(RunFolder(Path(config.expert.language_model)), STAGE, model)
         return model
-    path = runtime.folder / f"{STAGE}.safetensors"
-    if not ranks.exists(path):
+
+    def trained() -> tuple[dict[str, torch.Tensor], Facts]:
         runtime.reporter.log("A language model learns from the text (*: the best epoch so far)")
         train_language_model(model, texts, held_out, config.pretraining, runtime, config.seed)
         model.embedding.settle()
-        save_tensors(path, model.state_dict(), {"perplexity": perplexity(model, held_out)})
-    ranks.barrier()  # the first may still be writing it
+        return model.state_dict(), {"perplexity": perplexity(model, held_out)}
+
+    leave(runtime.folder, STAGE, trained)
     restore(runtime.folder, STAGE, model)
-    runtime.folder.drop(f"{STAGE}.checkpoint.safetensors")
     return model
 
 

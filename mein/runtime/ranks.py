@@ -120,6 +120,18 @@ def agreed(values: Mapping[str, float]) -> dict[str, float]:
     return dict(zip(values, sent.tolist()[1:], strict=True))
 
 
+def total(number: int) -> int:
+    """The sum of a number over all processes."""
+    if world() == 1:
+        return number
+    import torch
+
+    join()
+    sums = torch.tensor([number], dtype=torch.float64, device=_exchange_device())
+    add_up(sums)
+    return int(sums.item())
+
+
 def add_up(tensor: "Tensor", *, largest: bool = False) -> None:
     """Replace a tensor by its sum over all processes, or by each element's largest: the same bits on all."""
     if world() > 1:

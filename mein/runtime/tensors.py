@@ -73,7 +73,7 @@ def _opened(path: Path) -> Iterator[Any]:
         with safe_open(path, framework="pt") as file:
             yield file
     except FileNotFoundError as problem:
-        raise RunError(f"{path} is missing: this is not a finished run.") from problem
+        raise RunError(f"{path} is missing: restore it from a copy of the run.") from problem
     except (SafetensorError, ValueError, OSError) as problem:
         raise _damaged(path) from problem
 
@@ -107,9 +107,10 @@ def check_version(path: Path, version: object) -> None:
 
 
 def _damaged(path: Path) -> RunError:
+    again = ", or remove it and run `mein train --resume` to make it again"
     return RunError(
-        f"{path} is damaged or was changed by another program: restore it from a copy, "
-        "or remove it and run `mein train --resume` to make it again."
+        f"{path} is damaged or was changed by another program: restore it from a copy"
+        f"{'' if (path.parent / 'done').exists() else again}."
     )
 
 

@@ -2,11 +2,15 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from mein.errors import RunError
+from mein.data.corpus import source_of_lists
+from mein.errors import InputError, RunError
+from mein.evaluation.metrics import METRICS, Scores
 from mein.model.artefacts import read_done
 from mein.model.loading import load_model
 from mein.report.record import read_finished
@@ -56,6 +60,8 @@ def test_every_artefact_is_required(runs: tuple[Path, Path]) -> None:
         "metrics.jsonl",
         "predictions.parquet",
         "highlights.json",
+        "prepared.json",
+        "test.json",
     }
 
 
@@ -105,3 +111,66 @@ def test_a_run_of_the_first_format_is_refused_in_one_sentence(copy: Path) -> Non
     (copy / "done").write_text(json.dumps({"mein": 1, "sha256": digests}), encoding="utf-8")
     with pytest.raises(RunError, match=r"has format 1, this mein reads 2: train again"):
         load_model(copy, "cpu")
+
+
+def resumed(path: Path) -> None:
+    tiny.run(path, resume=True, mixture__has_lexicon=True)
+
+
+@pytest.mark.parametrize("name", ["expert", "imitators", "lexicon", "closed", "mixture"])
+def test_an_artefact_of_another_run_is_refused_when_resuming(
+    runs: tuple[Path, Path], copy: Path, name: str
+) -> None:
+    (copy / "done").unlink()
+    shutil.copy(runs[1] / f"{name}.safetensors", copy)
+    with pytest.raises(RunError, match=rf"{name}\.safetensors is damaged, or belongs to another run"):
+        resumed(copy)
+    assert not (copy / "done").exists()
+
+
+def test_a_lost_artefact_of_an_unfinished_run_is_made_again(copy: Path) -> None:
+    before = tiny.artefacts(copy)
+    for name in ("done", "imitators.safetensors", "closed.safetensors", "mixture.safetensors"):
+        (copy / name).unlink()
+    resumed(copy)
+    assert tiny.artefacts(copy) == before
+
+
+@pytest.mark.parametrize(
+    "name", ["closed.safetensors", "expert.safetensors", "prepared.json", "test.json", "predictions.parquet"]
+)
+def test_a_finished_run_that_lost_a_file_is_not_changed_by_resuming(copy: Path, name: str) -> None:
+    (copy / name).unlink()
+    before = tiny.artefacts(copy), (copy / "metrics.jsonl").read_bytes()
+    with pytest.raises(RunError, match=f"{name} is missing: restore it from a copy of the run"):
+        resumed(copy)
+    assert before == (tiny.artefacts(copy), (copy / "metrics.jsonl").read_bytes())
+
+
+def test_other_words_of_a_language_model_are_refused(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"expert__kind": "lm-lstm", "pretraining__epochs": 1}
+    path = tmp_path / "run"
+    tiny.run(path, **settings)
+    words = (path / "words.txt").read_text(encoding="utf-8").splitlines()
+    (path / "words.txt").write_text("\n".join([words[0], *reversed(words[1:]), ""]), encoding="utf-8")
+    for is_done in (True, False):
+        with pytest.raises(RunError, match=r"words\.txt is damaged, or belongs to another run"):
+            tiny.run(tmp_path / "other", expert__language_model=str(path), **settings)
+        if is_done:
+            (path / "done").unlink()
+
+
+def test_test_documents_that_change_while_training_are_refused(tmp_path: Path) -> None:
+    files, corpus = iter((tiny.TEXTS.test_texts, tiny.TEXTS.test_texts[::-1])), tiny.corpus()
+    labels = tiny.TEXTS.test_labels
+    changing = replace(corpus, test=lambda: source_of_lists(next(files), labels)())
+    with pytest.raises(InputError, match="the documents have changed since the run began"):
+        tiny.run(tmp_path / "run", changing)
+    assert not (tmp_path / "run/done").exists()
+
+
+def test_a_run_of_before_a_metric_is_still_read() -> None:
+    line = {"error": 5.0, "macro_f1": 0.9, "documents": 20}
+    scores = Scores.from_dict(line)
+    assert scores.to_dict() == line
+    assert scores.text(METRICS["log_loss"]) == ""
