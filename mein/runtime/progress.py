@@ -16,11 +16,11 @@ class Task(Protocol):
     """One piece of work, in documents."""
 
     def advance(self, documents: int, note: str = "") -> None:
-        """Report that so many more documents are done, with a note."""
+        """Report that more documents are done, with a note."""
 
 
 class Reporter(Protocol):
-    """Where progress and remarks go."""
+    """Where progress and notes go."""
 
     def log(self, line: str) -> None:
         """Show one line."""

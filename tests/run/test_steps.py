@@ -215,7 +215,7 @@ def test_a_run_whose_documents_are_gone_says_how_to_name_them(home: Path, tmp_pa
 
 def test_imitate_wants_labels(home: Path, tmp_path: Path) -> None:
     words = ("imitate", home / "encoded", "--like", home / "run", "--out", tmp_path / "out")
-    refuses(r".*encoded is not wholly labeled: label it with `mein label .*encoded --by .*run`\.", *words)
+    refuses(r".*encoded is not completely labeled: label it with `mein label .*encoded --by .*run`\.", *words)
 
 
 def test_imitate_shares_what_it_must(home: Path, tmp_path: Path) -> None:

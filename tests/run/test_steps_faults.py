@@ -370,7 +370,7 @@ def test_labels_that_are_gone_are_asked_for_again_on_request(home: Path, tmp_pat
     start_of("imitate", home, tmp_path)
     (tmp_path / "store/shard-00001.expert.parquet").unlink()
     words = (*words_of("imitate", home, tmp_path), "--quarantine")
-    refuses(r".*is not wholly labeled: label it with `mein label .*store --by .*run`\.", *words)
+    refuses(r".*is not completely labeled: label it with `mein label .*store --by .*run`\.", *words)
     assert mein(*words_of("label", home, tmp_path), "--quarantine").code == 0
     assert_undisturbed("label", home, tmp_path)
 

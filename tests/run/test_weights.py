@@ -115,7 +115,7 @@ def test_a_dev_document_weighs_for_a_lexicon_what_its_class_weighs_in_train() ->
         in_train = labeled.train_weights[labeled.train_ids == y]
         in_dev = labeled.examples("dev")[1][labeled.dev_ids == y]
         assert len({*in_train.tolist(), *in_dev.tolist()}) == 1
-    assert_array_equal(labeled.dev_weights, 1.0)  # for choosing, classes are as frequent as they are
+    assert_array_equal(labeled.dev_weights, 1.0)  # in validation, classes are as frequent as they are
 
 
 @pytest.mark.parametrize("has_sample_weights", [False, True])
