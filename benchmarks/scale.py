@@ -75,7 +75,7 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 
 
 def generated_corpora(document_counts: Sequence[int]) -> Iterator[tuple[Path, int]]:
-    """A folder with a small run in `run` and, one count after another, so many documents in `raw`."""
+    """A folder with a small run in `run` and, for each count, that many documents in `raw`."""
     with tempfile.TemporaryDirectory() as home:
         folder = Path(home)
         make_small_run(folder)
@@ -87,7 +87,7 @@ def generated_corpora(document_counts: Sequence[int]) -> Iterator[tuple[Path, in
 def bench_scale(
     document_counts: Sequence[int], worker_counts: Sequence[int], reporter: Reporter | None = None
 ) -> dict[str, Any]:
-    """Encode, label and imitate so many generated documents, each step a command in processes of a core.
+    """Encode, label, and imitate generated documents, each step a command in processes of one core.
 
     `growth`: the highest peak of a process with the most documents over that with the fewest;
     `pace`: documents a second, the same way round; `speed_up`: with the most processes over the fewest.

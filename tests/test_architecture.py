@@ -1,4 +1,4 @@
-"""The house keeps its plan: imports point down, files and functions stay short, no pickle; documents show it.
+"""The architecture: imports point down, files and functions stay short, no pickle; documents show it.
 
 Each check is a function from a module's name and source to complaints, and is shown to complain once.
 """
@@ -129,7 +129,7 @@ def importers_of(module: str, sources: dict[str, str]) -> list[str]:
 
 
 def needless_modules(sources: dict[str, str]) -> list[str]:
-    """Small modules that one other module imports, whose first line does not tell why they are apart."""
+    """Small modules that one other module imports, whose first line gives no reason for being separate."""
     return [
         module
         for module, source in sources.items()

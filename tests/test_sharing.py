@@ -76,7 +76,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hub:
     return found
 
 
-def test_a_shared_run_predicts_as_before_and_tells_no_document(run: Path, tmp_path: Path) -> None:
+def test_a_shared_run_predicts_as_before_and_holds_no_document(run: Path, tmp_path: Path) -> None:
     save_pretrained(run, tmp_path / "shared")
     found = load_model(from_pretrained(tmp_path / "shared"), "cpu").log_probs(TEXTS)
     np.testing.assert_array_equal(found, load_model(run, "cpu").log_probs(TEXTS))
@@ -154,7 +154,7 @@ def test_a_hub_out_of_reach_is_one_sentence(run: Path, monkeypatch: pytest.Monke
         from_pretrained("me/re views")
 
 
-def test_without_the_extra_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_extra_one_sentence_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(MissingExtra, match=r"pip install '\.\[hub\]'"):
         from_pretrained("me/reviews")

@@ -18,7 +18,7 @@ from mein.hub.networks import (
     FACTS,
     LOADING_PROBLEMS,
     LOCAL,
-    Facts,
+    ModelFacts,
     as_expert,
     blank_token,
     embeddings_of,
@@ -194,7 +194,7 @@ def _fill(folder: Path, source: Path, model: str, classes: int, load: Callable[[
     with transformers_quietly():
         tokenizer.save_pretrained(folder)
         network.save_pretrained(folder, state_dict=kept)  # type: ignore[operator]
-    facts = Facts(
+    facts = ModelFacts(
         model=model,
         classes=classes,
         longest=longest_input(network, tokenizer.model_max_length),

@@ -160,7 +160,7 @@ FACTS = "mein.json"
 
 
 @dataclass(frozen=True)
-class Facts:
+class ModelFacts:
     """Facts about a fetched model."""
 
     model: str
@@ -177,10 +177,10 @@ class Facts:
     """Hash of its weights."""
 
 
-def read_facts(folder: Path) -> Facts:
+def read_facts(folder: Path) -> ModelFacts:
     """The facts about a model that `fetch` left in a folder."""
     try:
-        return Facts(**json.loads((folder / FACTS).read_text(encoding="utf-8")))
+        return ModelFacts(**json.loads((folder / FACTS).read_text(encoding="utf-8")))
     except FileNotFoundError as problem:
         raise RunError(f"{folder} holds no fetched model, {FACTS} is missing: fetch it again.") from problem
     except LOADING_PROBLEMS as problem:

@@ -54,7 +54,7 @@ class Terminal:
         self.console = console
 
     def log(self, line: str) -> None:
-        """Print one line, as it is."""
+        """Print one line, unchanged."""
         self.console.print(Text(line), soft_wrap=not self.console.is_terminal)
 
     @contextmanager

@@ -111,7 +111,7 @@ class _Xz(io.RawIOBase):
 
 
 def open_bounded(raw: IO[bytes], name: str, size: int, limits: Limits = DEFAULT) -> "io.BufferedReader[Any]":
-    """The decompressed bytes of an opened file of so many bytes; what it is, its first bytes tell."""
+    """The decompressed bytes of an opened file of `size` bytes; its first bytes show its format."""
     head = raw.read(6)
     raw.seek(0)
     kind = next((kind for magic, kind in MAGIC.items() if head.startswith(magic)), None)
@@ -279,7 +279,7 @@ def _extended(info: tarfile.TarInfo, content: bytes) -> dict[str, str]:
 
 
 class _Part(io.RawIOBase):
-    """The next so many bytes of a stream."""
+    """The next bytes of a stream, of a given number."""
 
     def __init__(self, stream: IO[bytes], size: int, path: Path) -> None:
         self.stream, self.left, self.path = stream, size, path

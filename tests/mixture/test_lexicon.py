@@ -106,7 +106,7 @@ def test_it_is_logistic_regression_on_what_naive_bayes_weighs(classes: int) -> N
     assert (found.argmax(1) != found.argmax(1)[0]).any()
 
 
-def test_what_an_entry_tells_by_hand() -> None:
+def test_the_informativeness_of_an_entry_by_hand() -> None:
     """Entry 0 stands in 2 documents of the first class and 0 of the second, entry 1 in 1 and 1."""
     holds = csr_array(np.array([[1, 0], [1, 1], [0, 0], [0, 1]], np.float32))
     found = informativeness_of(holds, np.array([0, 0, 0, 1]), np.ones(4))
@@ -158,7 +158,7 @@ def test_a_document_gets_the_same_word_alone_and_in_company() -> None:
     np.testing.assert_array_equal(together, np.concatenate(alone))
 
 
-def test_pieces_that_it_never_saw_say_nothing() -> None:
+def test_unseen_pieces_contribute_nothing() -> None:
     pieces, labels = documents(100)
     lexicon = learn_lexicon(pieces, labels, np.ones(100), 3, 40)
     empty, strange, mixed = lexicon.log_probs(ragged([[], [30, 39], [30, 1, 39]]))
@@ -190,7 +190,7 @@ def test_a_class_without_documents_is_unlikely_but_not_impossible() -> None:
 
 
 @pytest.mark.parametrize("rows", [[[1, 2], [1, 2]], [[], []]], ids=["one label", "no piece"])
-def test_with_nothing_to_learn_it_says_the_same_of_all(rows: list[list[int]]) -> None:
+def test_with_nothing_to_learn_it_predicts_the_same_for_all(rows: list[list[int]]) -> None:
     labels = np.array([0, 0]) if rows[0] else np.array([0, 1])
     log_probs = learn_lexicon(ragged(rows), labels, np.ones(2), 2, V).log_probs(ragged([[1], [5, 6]]))
     assert np.isfinite(log_probs).all()
@@ -285,7 +285,7 @@ def test_experts_that_are_pushed_can_have_one(tmp_path: Path, training: str) -> 
     assert load_model(tmp_path, "cpu").lexicon is not None
 
 
-def test_copies_say_the_same(finished: Path, tmp_path: Path) -> None:
+def test_copies_predict_the_same(finished: Path, tmp_path: Path) -> None:
     model, texts = load_model(finished, "cpu"), tiny.TEXTS.test_texts
     model.save(tmp_path / "copy")
     for copy in (load_model(tmp_path / "copy", "cpu"), pickle.loads(pickle.dumps(model))):  # noqa: S301
@@ -296,7 +296,7 @@ def test_copies_say_the_same(finished: Path, tmp_path: Path) -> None:
     assert model.fingerprint != load_model(finished, "cpu").fingerprint
 
 
-def test_a_run_that_lost_it_says_so(finished: Path, tmp_path: Path) -> None:
+def test_a_run_that_lost_it_is_refused(finished: Path, tmp_path: Path) -> None:
     load_model(finished, "cpu").save(tmp_path / "copy")
     (tmp_path / "copy" / LEXICON).unlink()
     with pytest.raises(RunError, match=r"lexicon\.safetensors is missing"):

@@ -376,7 +376,7 @@ def test_a_run_that_was_not_evaluated_is_refused(finished: Path, tmp_path: Path)
         write_report([half], tmp_path / "page.html")
 
 
-def test_the_command_says_where_the_page_is(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_where_the_page_is(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report([finished])
     assert "report.html" in "".join(capsys.readouterr().out.split())
     assert (finished / "report.html").exists()

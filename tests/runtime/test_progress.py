@@ -72,7 +72,7 @@ def test_a_terminal_shows_a_bar_that_fits_and_goes_away(clock: Clock) -> None:
     assert file.getvalue().rstrip().endswith("\x1b[2K")  # the line was erased
 
 
-def test_a_line_is_said_as_it_is() -> None:
+def test_a_line_is_printed_unchanged() -> None:
     file = io.StringIO()
     Terminal(Console(file=file, width=20)).log("windows [1, 2] of a path/that/is/long.csv :smile:")
     assert file.getvalue() == "windows [1, 2] of a path/that/is/long.csv :smile:\n"
@@ -97,12 +97,12 @@ def test_time_left_is_a_clock() -> None:
     ]
 
 
-def test_labeling_tells_of_every_batch_not_of_whole_shards(
+def test_labeling_reports_every_batch_not_only_complete_shards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mein.runtime.device.BATCH_TOKENS", 200)
-    told = Recording()
-    train_and_evaluate(tiny.config(), tiny.corpus(), tmp_path / "run", told, controls=())
+    reporter = Recording()
+    train_and_evaluate(tiny.config(), tiny.corpus(), tmp_path / "run", reporter, controls=())
     raw, labeled = 120, 60  # in three shards: the raw text, what is held out of it, and train
-    assert sum(told.steps["labeling"]) == raw + labeled
-    assert len(told.steps["labeling"]) > 10
+    assert sum(reporter.steps["labeling"]) == raw + labeled
+    assert len(reporter.steps["labeling"]) > 10
