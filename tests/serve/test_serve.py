@@ -501,6 +501,11 @@ def test_metrics_count_requests_and_texts(model: Model) -> None:
 # The page and the schema
 
 
+def test_every_tag_of_the_page_is_closed(client: TestClient) -> None:
+    html = client.get("/").text
+    assert len(re.findall(r"</\w+", html)) == len(re.findall(r"</\w+>", html)) > 10
+
+
 def test_the_page_loads_nothing_from_elsewhere(client: TestClient) -> None:
     page = client.get("/")
     assert page.headers["content-type"] == "text/html; charset=utf-8"
