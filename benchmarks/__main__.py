@@ -21,8 +21,8 @@ from mein.data.columns import ColumnsConfig
 from mein.data.demo import demo_corpus
 from mein.data.readers import read_documents
 from mein.imitators.reference import ImitatorsConfig
-from mein.mixture.inference import choose_device
 from mein.model.loading import load_model
+from mein.runtime.device import choose_device
 from mein.runtime.files import write_atomically
 from mein.runtime.progress import Terminal
 

@@ -132,7 +132,7 @@ class Steps:
         self.batches = _endless(stage, self.state, settings.epochs)
 
     def take(self, steps: int) -> int:
-        """How many of so many steps there were."""
+        """How many of these steps there were."""
         for step in range(steps):
             since = time.perf_counter()
             batch = next(self.batches, None)

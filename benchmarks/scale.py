@@ -75,7 +75,7 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 
 
 def generated_corpora(document_counts: Sequence[int]) -> Iterator[tuple[Path, int]]:
-    """A folder with a small run in `run` and, one count after another, so many documents in `raw`."""
+    """A folder with a small run in `run` and, for each count, that many documents in `raw`."""
     with tempfile.TemporaryDirectory() as home:
         folder = Path(home)
         make_small_run(folder)
@@ -87,7 +87,7 @@ def generated_corpora(document_counts: Sequence[int]) -> Iterator[tuple[Path, in
 def bench_scale(
     document_counts: Sequence[int], worker_counts: Sequence[int], reporter: Reporter | None = None
 ) -> dict[str, Any]:
-    """Encode, label and imitate so many generated documents, each step a command in processes of a core.
+    """Encode, label, and imitate generated documents, each step a command in processes of one core.
 
     `growth`: the highest peak of a process with the most documents over that with the fewest;
     `pace`: documents a second, the same way round; `speed_up`: with the most processes over the fewest.
@@ -222,7 +222,7 @@ def _training_seconds(run: Path) -> float:
 
 
 SHARDS = 16  # that are labeled; imitators learn from one, for a large store has large ones
-EXPERT = ExpertConfig(embedding_dim=128, hidden_dim=128)
+EXPERT_SETTINGS = ExpertConfig(embedding_dim=128, hidden_dim=128)
 
 
 def bench_ranks(
@@ -296,7 +296,7 @@ def label(folder: Path) -> float:
     torch.manual_seed(0)
     store = Store.open(folder / "labeling")
     words = 1 + max(int(store.words(shard).values.max()) for shard in range(store.shard_count))
-    expert = LSTMExpert(EXPERT, words, 2)
+    expert = LSTMExpert(EXPERT_SETTINGS, words, 2)
     ranks.barrier()
     started = time.perf_counter()
     label_documents(Teacher(expert), [store], ("a", "b"), "a made-up expert", Quiet())

@@ -14,7 +14,7 @@ __all__ = ["MeinClassifier", "MeinError", "__version__"]
 
 
 def __getattr__(name: str) -> Any:
-    """Load the public names when they are asked for: `import mein` alone costs nothing."""
+    """Load the public names when they are asked for: `import mein` by itself costs nothing."""
     if name == "MeinClassifier":
         from mein.api import MeinClassifier
 

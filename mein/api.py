@@ -20,10 +20,10 @@ from mein.data.soft_labels import SoftLabels
 from mein.errors import ConfigError, InputError, RunError
 from mein.evaluation.rendering import sentence_of
 from mein.explain import Explanation, explain
-from mein.mixture.inference import choose_device
 from mein.model.loading import load_model
 from mein.run.evaluate import read_verdict
 from mein.run.pipeline import train_and_evaluate
+from mein.runtime.device import choose_device
 from mein.runtime.progress import Quiet, Terminal
 from mein.runtime.run_folder import RunFolder
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 
 
 class MeinError(Exception):
-    """Something the user can mend; the shell shows its one sentence and exits with code 2."""
+    """Something the user can fix; the command line shows its one sentence and exits with code 2."""
 
 
 class InputError(MeinError, ValueError):
@@ -44,20 +44,20 @@ class MissingExtra(MeinError):  # noqa: N818 - reads as a sentence: raise Missin
 
 
 def is_of_a_full_gpu(problem: RuntimeError) -> bool:
-    """Whether a GPU has no memory left; torch, cuBLAS and cuDNN each say it in their own way."""
+    """Whether a GPU has no memory left; torch, cuBLAS, and cuDNN each report it differently."""
     return any(sign in str(problem) for sign in ("out of memory", "ALLOC_FAILED"))
 
 
 @contextmanager
 def explaining_full_gpu() -> Iterator[None]:
-    """Make a sentence of what is said where a GPU has no memory left."""
+    """Turn the error of a GPU without free memory into one sentence."""
     try:
         yield
     except RuntimeError as problem:
         if not is_of_a_full_gpu(problem):
             raise
-        told = re.findall(r".*?is free|.+", str(problem))[0].rstrip(".")  # of its first line what tells it
+        cause = re.findall(r".*?is free|.+", str(problem))[0].rstrip(".")  # of its first line
         raise RunError(
-            f"The GPU's memory is full ({told}): stop what else runs on it, or lower --jobs, and give the "
+            f"The GPU's memory is full ({cause}): stop what else runs on it, or lower --jobs, and give the "
             "same command again (a training with --resume); or start anew with smaller batches."
         ) from problem

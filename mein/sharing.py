@@ -23,8 +23,8 @@ from mein.runtime.run_folder import RunFolder
 CARD = "README.md"
 COPIED = ("labels.json", *VOCABULARIES, "vocabularies.json", "imitators.safetensors", "mixture.safetensors")
 # Named one by one: no pattern matches a pickle or code, or the run's documents and predictions.
-SHARED = ["config.json", *COPIED, LEXICON, CARD, "done"]
-SHARED += [f"{HUB}/*.{ending}" for ending in ("json", "txt", "safetensors", "model")]
+SHARED_FILES = ["config.json", *COPIED, LEXICON, CARD, "done"]
+SHARED_FILES += [f"{HUB}/*.{ending}" for ending in ("json", "txt", "safetensors", "model")]
 
 
 def save_pretrained(source: Model | Path, folder: Path) -> None:
@@ -77,7 +77,10 @@ def push_to_hub(
             api = hub.HfApi(token=token)
             found = api.create_repo(repo_id, private=private, exist_ok=True)
             api.upload_folder(
-                folder_path=folder, repo_id=found.repo_id, commit_message=message, allow_patterns=SHARED
+                folder_path=folder,
+                repo_id=found.repo_id,
+                commit_message=message,
+                allow_patterns=SHARED_FILES,
             )
             return str(found)
 
@@ -113,7 +116,7 @@ def _system_error(problem: OSError) -> OSError:
 
 def _download(name: str, revision: str | None, token: str | None) -> Path:
     with _hub(name) as hub:
-        return Path(hub.snapshot_download(name, revision=revision, token=token, allow_patterns=SHARED))
+        return Path(hub.snapshot_download(name, revision=revision, token=token, allow_patterns=SHARED_FILES))
 
 
 @contextmanager

@@ -14,7 +14,7 @@ DATA = Path("data")
 MAIN = "main"
 WINDOWS = (1, 2, 3, 4)
 VARIANTS = ("plain", "closed", "random", "imn-paper", "imn", "closed-lexicon", "imn-lexicon")
-"""The expert alone; stage 3 without imitators; with random vectors; with the paper's gates; with ours; with a
+"""The expert only; stage 3 without imitators; with random vectors; with the paper's gates; with ours; with a
 lexicon, but no imitators; with both."""
 
 EXPERTS: dict[str, dict[str, Any]] = {

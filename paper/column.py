@@ -22,7 +22,6 @@ from mein.config import Config
 from mein.data.corpus import Corpus
 from mein.errors import InputError, RunError, explaining_full_gpu
 from mein.evaluation.systems import CLOSED_GATES, EXPERT, MIXTURE, RANDOM_IMITATORS
-from mein.mixture.inference import choose_device
 from mein.mixture.lexicon import LEXICON, LEXICON_OF_TRAIN
 from mein.model.artefacts import HUB, verified
 from mein.model.build import open_reader, words_of_language_model
@@ -33,6 +32,7 @@ from mein.run.evaluate import log_probs_of_all, read_correct
 from mein.run.pipeline import train_and_evaluate
 from mein.run.prepare import encode_parts, identity_of, prepare, refuse_other_documents
 from mein.run.warm_start import language_model
+from mein.runtime.device import choose_device
 from mein.runtime.files import link_or_copy, sha256_of
 from mein.runtime.run_folder import RunFolder
 from mein.runtime.tensors import load_tensors, save_tensors

@@ -239,7 +239,7 @@ class Corpus:
         return "".join(letters)
 
     def _common(self, words: Sequence[str]) -> str:
-        """The first words the most often: a fourth of all are among the first 0.4 %."""
+        """The first words the most often: a fourth of all are among the first 0.4%."""
         return words[int(len(words) * self.chance.random() ** 4)]
 
     def _below(self, end: int) -> int:

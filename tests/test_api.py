@@ -89,7 +89,7 @@ def test_no_text_gets_no_answer(fitted: MeinClassifier) -> None:
     assert fitted.decision_function([]).shape == (0,)
 
 
-def test_a_text_that_says_nothing_gets_the_classes_shares() -> None:
+def test_a_text_without_known_words_gets_the_classes_shares() -> None:
     rows = [i for i, label in enumerate(LABELS) if label == "negative" or i % 4 == 1]  # 2 to 1
     model = tiny().fit([TEXTS[i] for i in rows], [LABELS[i] for i in rows])
     assert_allclose(model.predict_proba(["", " \n"]), [[2 / 3, 1 / 3]] * 2, atol=0.02)
@@ -172,11 +172,11 @@ def test_takes_raw_text_in_any_container(make: Callable[[list[str]], Any], answe
 
 
 def test_takes_raw_text_from_files(answers: np.ndarray, tmp_path: Path) -> None:
-    pd.DataFrame({"said": RAW[:70], "title": ""}).to_csv(tmp_path / "raw-1.csv", index=False)
-    pd.DataFrame({"said": RAW[70:], "title": ""}).to_csv(tmp_path / "raw-2.csv", index=False)
+    pd.DataFrame({"opinion": RAW[:70], "title": ""}).to_csv(tmp_path / "raw-1.csv", index=False)
+    pd.DataFrame({"opinion": RAW[70:], "title": ""}).to_csv(tmp_path / "raw-2.csv", index=False)
     pd.DataFrame({"text": RAW, "title": ""}).to_csv(tmp_path / "other.csv", index=False)
     (tmp_path / "all.txt").write_text("\n".join(RAW) + "\n", encoding="utf-8")
-    named = tiny(settings={"columns.text": "said"})
+    named = tiny(settings={"columns.text": "opinion"})
     for model, source in (
         (tiny(), tmp_path / "all.txt"),
         (tiny(), str(tmp_path / "all.txt")),
@@ -222,7 +222,7 @@ def test_a_weight_of_zero_is_as_good_as_absence() -> None:
 
 
 def test_weights_pull_towards_their_documents() -> None:
-    """A third of the texts come again with the wrong label; their weight says how much that hurts."""
+    """A third of the texts come again with the wrong label; their weight determines how much that hurts."""
     wrong = ["positive" if label == "negative" else "negative" for label in LABELS[:20]]
     right = {}
     for weight in (0.02, 1.0, 30.0):

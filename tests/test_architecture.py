@@ -1,10 +1,12 @@
-"""The house keeps its plan: imports point down, files and functions stay short, no pickle; documents show it.
+"""The architecture: imports point down, files and functions stay short, no pickle; documents show it.
 
 Each check is a function from a module's name and source to complaints, and is shown to complain once.
 """
 
 import ast
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -127,7 +129,7 @@ def importers_of(module: str, sources: dict[str, str]) -> list[str]:
 
 
 def needless_modules(sources: dict[str, str]) -> list[str]:
-    """Small modules that one other module imports, whose first line does not tell why they are apart."""
+    """Small modules that one other module imports, whose first line gives no reason for being separate."""
     return [
         module
         for module, source in sources.items()
@@ -376,3 +378,17 @@ def test_the_readme_has_every_room() -> None:
     rooms = [path for path in on_disk() if path.endswith("/")]
     assert sorted(path for path in found if path.endswith("/")) == rooms
     assert set(found) <= set(on_disk())
+
+
+COUNT = re.compile(r"^\| ([^|]+) \|.* ([\d,]+) \|$", re.MULTILINE)  # what is counted, and the last column
+
+
+def test_the_counts_of_the_design_are_those_of_now() -> None:
+    counted = subprocess.run(
+        [sys.executable, "scripts/house.py"], cwd=ROOT, check=True, capture_output=True, text=True
+    )
+    section = (ROOT / "docs/design.md").read_text(encoding="utf-8").split("## Counts\n")[1].split("\n## ")[0]
+    written, now = dict(COUNT.findall(section)), dict(COUNT.findall(counted.stdout))
+    names = ("modules", "modules at the root", "rooms", "levels that the rooms need")
+    assert {name: written[name] for name in names} == {name: now[name] for name in names}
+    assert written["levels that the test enforces"] == str(len(LEVELS))

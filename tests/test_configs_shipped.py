@@ -1,4 +1,4 @@
-"""The shipped configs: each loads, reads back, and says how to use it; `paper` is the paper's table."""
+"""The shipped configs: each loads, reads back, and explains how to use it; `paper` is the paper's table."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ def test_a_preset_loads_and_round_trips(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_a_preset_says_command_hardware_time_and_result(name: str) -> None:
+def test_a_preset_names_command_hardware_time_and_result(name: str) -> None:
     lines = (FOLDER / f"{name}.toml").read_text(encoding="utf-8").splitlines()
     header = lines[: next((i for i, line in enumerate(lines) if not line.startswith("#")), len(lines))]
     words = [line.removeprefix("# ").split(":")[0] for line in header]

@@ -1,4 +1,4 @@
-"""The documents tell the truth: links lead somewhere, commands and settings exist, examples run.
+"""The documents are true: links lead somewhere, commands and settings exist, examples run.
 
 Each check is a function from text to complaints, and is shown to complain once.
 """
@@ -26,7 +26,7 @@ ROOT = Path(__file__).parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("log/*.md")])
 README, GUIDE = ROOT / "README.md", ROOT / "docs/guide.md"
 OF_TODAY = [README, GUIDE, *(ROOT / f"docs/{name}.md" for name in ("serve", "data", "scale", "few-labels"))]
-"""Documents whose commands exist; a log may tell of commands, and of settings, that were."""
+"""Documents whose commands exist; a log may name former commands and settings."""
 
 APPS = {
     "mein": mein.cli.main.app,
@@ -162,10 +162,10 @@ CHECKS: dict[Check, list[str]] = {
         "```sh\ntorchrun \\\n    -m mein train --labelled a.csv\n```",
         "```sh\nfor seed in 0 1; do\n    python -m paper data rotten --sed $seed\ndone\n```",
         "so:\n\n    mein trian --out runs/a\n",
-        "say `mein --verison`",
-        "say `python -m benchmarks speed`",
-        "say `mein bench encode`",
-        "say `mein explain run text --json=1 --best 3`",
+        "use `mein --verison`",
+        "use `python -m benchmarks speed`",
+        "use `mein bench encode`",
+        "use `mein explain run text --json=1 --best 3`",
     ],
     unknown_settings: ["`words.lower`", "--set imitators.window=[1]", '{"expert.hidden": 3}'],
     missing_files: ["see `run/nowhere.py`", "`test_nothing.py`", "`mein/run.py`"],

@@ -1,4 +1,4 @@
-"""A transformer of a run as a folder of Hugging Face: it says the same there, and can go on from there."""
+"""A transformer of a run as a Hugging Face folder: it predicts the same there, and can be trained further."""
 
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ def exported(run: Path) -> Path:
     return out
 
 
-def test_transformers_says_what_the_expert_says(run: Path, exported: Path) -> None:
+def test_transformers_predicts_what_the_expert_predicts(run: Path, exported: Path) -> None:
     with transformers_quietly() as transformers, torch.no_grad():
         network = transformers.AutoModelForSequenceClassification.from_pretrained(exported).eval()
         tokenizer = transformers.AutoTokenizer.from_pretrained(exported)
@@ -59,13 +59,16 @@ def test_a_text_that_is_too_long_for_the_network_is_cut_where_asked(run: Path, e
     text = " ".join(TEXTS * 10)
     with transformers_quietly() as transformers:
         classify = transformers.pipeline("text-classification", str(exported))
-        (said,) = classify(text, truncation=True, max_length=SETTINGS["words__max_length"])
+        (predicted,) = classify(text, truncation=True, max_length=SETTINGS["words__max_length"])
         assert classify(text, truncation=True)  # as much as the network can read
     folder = RunFolder(run)
     model = Classifiers(folder, read_config(folder), torch.device("cpu")).load("expert")
     z = model.expert_logits(model.encode([text]))[0]
     p = np.exp(z - z.max()) / np.exp(z - z.max()).sum()
-    assert said == {"label": str(model.labels.classes[p.argmax()]), "score": pytest.approx(p.max(), abs=1e-5)}
+    assert predicted == {
+        "label": str(model.labels.classes[p.argmax()]),
+        "score": pytest.approx(p.max(), abs=1e-5),
+    }
 
 
 def test_a_killed_export_can_be_repeated(run: Path, exported: Path, tmp_path: Path) -> None:

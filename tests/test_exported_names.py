@@ -30,13 +30,13 @@ def test_every_public_name_can_be_had() -> None:
         _ = mein.Classifier
 
 
-def test_type_checkers_are_told_of_every_lazy_name() -> None:
+def test_type_checkers_see_every_lazy_name() -> None:
     assert mein.__file__ is not None
     tree = ast.parse(Path(mein.__file__).read_text(encoding="utf-8"))
     block = next(node for node in tree.body if isinstance(node, ast.If))
     imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
-    told = {alias.asname for node in imports for alias in node.names}
-    assert told == set(PUBLIC) - {"__version__"}
+    imported = {alias.asname for node in imports for alias in node.names}
+    assert imported == set(PUBLIC) - {"__version__"}
 
 
 def test_importing_mein_imports_nothing_heavy() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from mein.errors import MissingExtra, RunError
 from mein.model.loading import load_model
-from mein.sharing import SHARED, from_pretrained, push_to_hub, save_pretrained
+from mein.sharing import SHARED_FILES, from_pretrained, push_to_hub, save_pretrained
 from tests.support import tiny
 
 PRIVATE = (
@@ -76,12 +76,12 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hub:
     return found
 
 
-def test_a_shared_run_predicts_as_before_and_tells_no_document(run: Path, tmp_path: Path) -> None:
+def test_a_shared_run_predicts_as_before_and_holds_no_document(run: Path, tmp_path: Path) -> None:
     save_pretrained(run, tmp_path / "shared")
     found = load_model(from_pretrained(tmp_path / "shared"), "cpu").log_probs(TEXTS)
     np.testing.assert_array_equal(found, load_model(run, "cpu").log_probs(TEXTS))
     names = {file.name for file in (tmp_path / "shared").iterdir()} - {".lock"}
-    assert names == {name for name in SHARED if "/" not in name}
+    assert names == {name for name in SHARED_FILES if "/" not in name}
     assert not names & set(PRIVATE)
     config = (tmp_path / "shared" / "config.json").read_text(encoding="utf-8")
     assert "/home/me" not in config
@@ -154,7 +154,7 @@ def test_a_hub_out_of_reach_is_one_sentence(run: Path, monkeypatch: pytest.Monke
         from_pretrained("me/re views")
 
 
-def test_without_the_extra_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_extra_one_sentence_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(MissingExtra, match=r"pip install '\.\[hub\]'"):
         from_pretrained("me/reviews")

@@ -36,7 +36,7 @@ METHODS = ["predict", "predict_proba", "predict_log_proba", "decision_function"]
 @pytest.fixture(scope="module")
 def fitted() -> MeinClassifier:
     model = tiny().fit(TEXTS, LABELS, unlabeled=RAW)
-    assert model.score(NEW, NEW_LABELS) > 0.8, "it must have learned, or the tests below say little"
+    assert model.score(NEW, NEW_LABELS) > 0.8, "it must have learned, or the tests below prove little"
     assert (model.gates_ > 0.1).all(), "and its imitators must count"
     return model
 
@@ -77,7 +77,7 @@ def test_repr_names_what_differs_from_the_defaults() -> None:
     assert repr(MeinClassifier(random_state=7)) == "MeinClassifier(random_state=7)"
 
 
-def test_tags_say_texts_in_classes_out() -> None:
+def test_tags_declare_texts_in_classes_out() -> None:
     tags = get_tags(MeinClassifier())
     assert is_classifier(MeinClassifier())
     assert (tags.input_tags.string, tags.input_tags.one_d_array, tags.input_tags.two_d_array) == (1, 1, 0)
@@ -88,7 +88,7 @@ def test_tags_say_texts_in_classes_out() -> None:
 
 
 @pytest.mark.parametrize("method", [*METHODS, "explain", "save", "score"])
-def test_before_fit_every_method_says_not_fitted(method: str) -> None:
+def test_before_fit_every_method_raises_not_fitted(method: str) -> None:
     arguments: list[Any] = [LABELS] if method == "score" else []
     with pytest.raises(NotFittedError, match="This MeinClassifier instance is not fitted yet"):
         getattr(MeinClassifier(), method)(TEXTS, *arguments)

@@ -49,7 +49,7 @@ def check(
 def _figures(found: "Audit") -> "Table":
     from mein.data.audit import NAMES
 
-    table = _table("documents", "classes", "words:\nmedian", "\n95 %", "\nmost", "empty", "repeated")
+    table = _table("documents", "classes", "words:\nmedian", "\n95%", "\nmost", "empty", "repeated")
     for name, part in found.parts.items():
         classes = "" if name == "unlabeled" else f"{len(part.class_counts):,}"
         words = (part.median_words, part.words_95th, part.most_words)

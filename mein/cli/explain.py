@@ -68,7 +68,7 @@ def _show(explanation: "Explanation", top: int) -> None:
             "p: the imitator's probability for the fragment by itself, before its gate.",
             "dim",
         )
-    elif explanation.is_silent:
+    elif explanation.is_empty:
         log(console, "The run knows no word of this text: p is the share of each class in training.")
     else:
         log(console, "No fragment contributed: this run has no imitators, or their gates are closed.")
@@ -104,7 +104,7 @@ def _summary(explanation: "Explanation") -> "Text":
     lines.append(f"{explanation.label}", style="bold")
     place = "before" if explanation.log_odds >= 0 else "behind"
     lines.append(f"  p = {explanation.probability:.3f}, {place} {explanation.alternative}\n")
-    if explanation.is_silent:
+    if explanation.is_empty:
         return lines.append(f"log-odds {explanation.log_odds:+.2f}")
     return lines.append(sum_of_parts(explanation))
 

@@ -30,10 +30,10 @@ def pretrain(
     """
     from mein.config import parse_overrides
     from mein.data.readers import read_documents
-    from mein.mixture.inference import choose_device
     from mein.run.pretrain import adapt
     from mein.run.pretrain import pretrain as train_language_model
     from mein.run.steps import texts_of
+    from mein.runtime.device import choose_device
     from mein.runtime.progress import Terminal
     from mein.runtime.run_folder import RunFolder
 

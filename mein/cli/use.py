@@ -29,9 +29,9 @@ def evaluate(
     from mein.evaluation.comparison import compare, verdict_of
     from mein.evaluation.rendering import render, sentence_of
     from mein.evaluation.systems import PREVIOUS_RUN
-    from mein.mixture.inference import choose_device
     from mein.model.loading import Classifiers, FinishedRun
     from mein.run.evaluate import credited, log_probs_of_all, previous_run_log_probs
+    from mein.runtime.device import choose_device
     from mein.runtime.progress import QUIET, Terminal
 
     given = soft_labels_of(run, soft_labels)

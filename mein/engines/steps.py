@@ -11,8 +11,8 @@ from typing import Any
 
 from mein.data.labels import Label
 from mein.engines.cluster import refuse_unshared, work_on_ray
-from mein.mixture.inference import choose_device
 from mein.run.teacher import KERNELS, Teacher, write_label_file
+from mein.runtime.device import choose_device
 from mein.store.files import Shard, label_file
 from mein.store.place import Place, place_of
 from mein.store.store import Store

@@ -32,7 +32,7 @@ class Row:
     title: str
     scores: Scores
     interval: tuple[float, float]
-    """The 95 % interval of Wilson around the error, in %."""
+    """The 95% interval of Wilson around the error, in %."""
     p_value: float | None
     """Exact McNemar against the reference; None for the reference itself."""
     difference: BootstrapResult | None
@@ -121,7 +121,7 @@ def verdict_of(rows: Sequence[Row], credited: Credited = "unlabeled text") -> Ve
     """Whether what is credited helped, did not help measurably, or hurt.
 
     The mixture must beat the expert, or nothing was gained, and closed gates, or the gain came from
-    fine-tuning. It helped where it beats both with p < 0.05 (as both must hold, two tests at 5 %
+    fine-tuning. It helped where it beats both with p < 0.05 (as both must hold, two tests at 5%
     do not add up), it hurt where either beats it with p < 0.05. Without closed gates it is untested.
     Where the expert itself was trained on the unlabeled text, credit the imitators: only their effect
     is visible. A self-training round, whose expert has also seen that text, is compared with the

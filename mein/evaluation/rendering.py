@@ -42,14 +42,14 @@ def interval_text(row: Row) -> str:
 
 
 def with_interval(value: str, interval: str) -> str:
-    """Such as 17.0 % (95 % interval 15.4–18.7)."""
-    return f"{value} (95 % interval {interval})"
+    """Such as 17.0% (95% interval 15.4–18.7)."""
+    return f"{value} (95% interval {interval})"
 
 
 def headings(reference: str = MIXTURE) -> list[str]:
     """The columns of `cells`."""
     titles = [metric.title for metric in metrics_beside_error()]
-    return [METRICS[ERROR].title, "95 % interval", *titles, f"p vs {reference}"]
+    return [METRICS[ERROR].title, "95% interval", *titles, f"p vs {reference}"]
 
 
 def cells(row: Row) -> list[str]:
@@ -61,7 +61,7 @@ def cells(row: Row) -> list[str]:
 def footnote() -> str:
     """What the columns of `cells` are."""
     notes = [metric.note for metric in METRICS.values() if metric.note is not None]
-    return "; ".join(["95 % interval: Wilson", *notes, "p: exact McNemar"])
+    return "; ".join(["95% interval: Wilson", *notes, "p: exact McNemar"])
 
 
 def title_of(verdict: Verdict) -> str:
@@ -108,15 +108,15 @@ def _beside_previous_run(verdict: Verdict, versus: str) -> str:
 
 
 def _by_itself(verdict: Verdict) -> str:
-    return f"{verdict.result.title} only, {error_text(verdict.result)} % error"
+    return f"{verdict.result.title} only, {error_text(verdict.result)}% error"
 
 
 def _versus(row: Row, result: Row) -> str:
-    """Such as: 14.2 % -> 9.8 % error (p = 0.0003, expert vs mixture)."""
+    """Such as: 14.2% -> 9.8% error (p = 0.0003, expert vs mixture)."""
     assert row.p_value is not None, row.name
     note = SYSTEMS[row.name].note if row.name in SYSTEMS else None
     who = f"{row.title} vs {result.title}" + ("" if note is None else f": {note}")
-    return f"{error_text(row)} % -> {error_text(result)} % error ({p_equals(row.p_value)}, {who})"
+    return f"{error_text(row)}% -> {error_text(result)}% error ({p_equals(row.p_value)}, {who})"
 
 
 def render(rows: Sequence[Row], reference: str = MIXTURE, title: str | None = None) -> "Table":
@@ -139,7 +139,7 @@ def render(rows: Sequence[Row], reference: str = MIXTURE, title: str | None = No
     )
     table.add_column("")
     metrics = [metric.short_title or metric.title for metric in metrics_beside_error()]
-    for heading in (METRICS[ERROR].short_title or "", "95 % interval", *metrics, f"p vs {reference}"):
+    for heading in (METRICS[ERROR].short_title or "", "95% interval", *metrics, f"p vs {reference}"):
         table.add_column("\n".join(heading.rsplit(" ", 1)), justify="right", no_wrap=True)
     best = min(row.scores.error for row in rows)
     for row in rows:

@@ -20,7 +20,7 @@ class BootstrapResult:
     difference: float
     low: float
     high: float
-    """[low, high] holds the middle 95 % of the resampled differences."""
+    """[low, high] holds the middle 95% of the resampled differences."""
     p_value: float
     """Two-sided; never below 2 / (samples + 1), the resolution of the resampling."""
 
@@ -68,7 +68,7 @@ def paired_bootstrap(
 
 
 def wilson_interval(error: float, documents: int) -> tuple[float, float]:
-    """The 95 % interval of Wilson for an error rate, in % like the rate itself."""
+    """The 95% interval of Wilson for an error rate, in % like the rate itself."""
     share, z_squared = error / 100, Z_95**2
     width = 1 + z_squared / documents
     center = (share + z_squared / (2 * documents)) / width

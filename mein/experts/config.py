@@ -182,9 +182,9 @@ class ExpertConfig(Settings):
         return self.from_run is not None
 
     @property
-    def reads_raw_text(self) -> bool:
+    def learns_from_unlabeled(self) -> bool:
         """Whether it learns from raw text directly, without imitators."""
-        return reads_raw_text(self.traits, self.training)
+        return learns_from_unlabeled(self.traits, self.training)
 
     @property
     def is_normalized(self) -> bool:
@@ -221,6 +221,6 @@ class ExpertConfig(Settings):
         return None
 
 
-def reads_raw_text(kind: Kind, training: str) -> bool:
+def learns_from_unlabeled(kind: Kind, training: str) -> bool:
     """Whether such an expert learns from raw text directly, before or beside the labels."""
     return kind.starts_from is not None or training in ("vat", "ivat")

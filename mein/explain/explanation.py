@@ -103,7 +103,7 @@ class Explanation:
     labels: tuple[Label, ...]
     probabilities: tuple[float, ...]
     """p(y | X) of each label."""
-    is_silent: bool
+    is_empty: bool
     """Whether the text has no word that the run knows."""
 
     def contribution_label(self, fragment: Fragment) -> Label:
@@ -126,8 +126,8 @@ def explain(model: Model, text: str, label: Label | None = None, against: Label 
     mixed = mixed_logits(z, alpha, model.gates) + lexicon
     log_probs = model.calibrated(documents, mixed, model.temperature)[0]
     pair = first, second = two_labels(model.labels, log_probs, label, against)
-    is_silent = bool(documents.is_empty[0])
-    has_imitators = len(model.gates) > 0 and not is_silent
+    is_empty = bool(documents.is_empty[0])
+    has_imitators = len(model.gates) > 0 and not is_empty
     weights = model.gates / model.temperature
     parts = weights * _lead(alpha[:, 0], first, second) if has_imitators else np.zeros(len(weights))
     evidence, blanked = None, np.zeros((0, 0))
@@ -141,14 +141,14 @@ def explain(model: Model, text: str, label: Label | None = None, against: Label 
         probability=float(np.exp(log_probs[first])),
         alternative=model.labels.classes[second],
         log_odds=float(log_probs[first] - log_probs[second]),
-        expert=0.0 if is_silent else float(_lead(z[0], first, second)) / model.temperature,
-        lexicon=0.0 if is_silent else float(_lead(lexicon[0], first, second)) / model.temperature,
+        expert=0.0 if is_empty else float(_lead(z[0], first, second)) / model.temperature,
+        lexicon=0.0 if is_empty else float(_lead(lexicon[0], first, second)) / model.temperature,
         imitators=_by_window(model, parts),
         fragments=() if evidence is None else tuple(evidence.fragments(evidence.shares.size)),
         pieces=() if evidence is None else tuple(_pieces(model, evidence, blanked)),
         labels=model.labels.classes,
         probabilities=tuple(np.exp(log_probs).tolist()),
-        is_silent=is_silent,
+        is_empty=is_empty,
     )
 
 

@@ -13,7 +13,7 @@ Value = Callable[[Piece], float]
 def sum_of_parts(explanation: Explanation) -> str:
     """Such as: log-odds +1.20 = +0.70 (expert) +0.50 (imitator c=1)."""
     total = f"log-odds {explanation.log_odds:+.2f}"
-    if explanation.is_silent:
+    if explanation.is_empty:
         return (
             f"{total}: the share of each class in training, because the text has no word that the run knows"
         )

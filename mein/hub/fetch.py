@@ -18,7 +18,7 @@ from mein.hub.networks import (
     FACTS,
     LOADING_PROBLEMS,
     LOCAL,
-    Facts,
+    ModelFacts,
     as_expert,
     blank_token,
     embeddings_of,
@@ -37,7 +37,7 @@ from mein.runtime.files import writing_failed
 CONFIG = "config.json"
 POOLING = "1_Pooling/config.json"
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
-VOCABULARIES = (
+TOKENIZER_FILES = (
     "tokenizer.json",
     "vocab.txt",
     "vocab.json",
@@ -48,7 +48,7 @@ VOCABULARIES = (
 )
 # No pattern meets pickled weights, and none meets copies for other libraries in deeper folders.
 WANTED = [
-    *(CONFIG, POOLING, *WEIGHTS, *VOCABULARIES),
+    *(CONFIG, POOLING, *WEIGHTS, *TOKENIZER_FILES),
     *("model-*.safetensors", "tokenizer_config.json", "special_tokens_map.json"),
     *("added_tokens.json", "merges.txt"),
 ]
@@ -116,7 +116,7 @@ def _check(model: str, source: Path) -> None:
             "convert them with save_pretrained."
         )
     # subtle: without any of these, transformers makes an empty vocabulary without a warning
-    if not any((source / name).is_file() for name in VOCABULARIES):
+    if not any((source / name).is_file() for name in TOKENIZER_FILES):
         raise ConfigError(
             f"{model!r} has no tokenizer: save it into the same folder with the tokenizer's save_pretrained."
         )
@@ -194,7 +194,7 @@ def _fill(folder: Path, source: Path, model: str, classes: int, load: Callable[[
     with transformers_quietly():
         tokenizer.save_pretrained(folder)
         network.save_pretrained(folder, state_dict=kept)  # type: ignore[operator]
-    facts = Facts(
+    facts = ModelFacts(
         model=model,
         classes=classes,
         longest=longest_input(network, tokenizer.model_max_length),

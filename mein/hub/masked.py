@@ -28,7 +28,7 @@ from mein.hub.networks import (
     LOADING_PROBLEMS,
     TOLERANCE,
     as_expert,
-    damaged,
+    damaged_model,
     embeddings_of,
     load_masked_network,
     read_facts,
@@ -110,7 +110,7 @@ def load_masked(folder: Path, seed: int) -> tuple[MaskedModel, Vocabulary]:
     try:
         network, _ = load_masked_network(folder, seed)
     except LOADING_PROBLEMS as problem:
-        raise damaged(folder, problem) from problem
+        raise damaged_model(folder, problem) from problem
     token = np.arange(embeddings_of(network))  # some models have more than their tokenizer knows
     is_special = np.isin(token, tokenizer.all_special_ids)
     is_ordinary = np.isin(token, [*tokenizer.get_vocab().values()]) & ~is_special

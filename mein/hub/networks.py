@@ -160,7 +160,7 @@ FACTS = "mein.json"
 
 
 @dataclass(frozen=True)
-class Facts:
+class ModelFacts:
     """Facts about a fetched model."""
 
     model: str
@@ -177,17 +177,17 @@ class Facts:
     """Hash of its weights."""
 
 
-def read_facts(folder: Path) -> Facts:
+def read_facts(folder: Path) -> ModelFacts:
     """The facts about a model that `fetch` left in a folder."""
     try:
-        return Facts(**json.loads((folder / FACTS).read_text(encoding="utf-8")))
+        return ModelFacts(**json.loads((folder / FACTS).read_text(encoding="utf-8")))
     except FileNotFoundError as problem:
         raise RunError(f"{folder} holds no fetched model, {FACTS} is missing: fetch it again.") from problem
     except LOADING_PROBLEMS as problem:
-        raise damaged(folder, problem) from problem
+        raise damaged_model(folder, problem) from problem
 
 
-def damaged(folder: Path, problem: Exception) -> RunError:
+def damaged_model(folder: Path, problem: Exception) -> RunError:
     """One sentence for a folder that `fetch` wrote and that can no longer be read."""
     return RunError(f"{folder} is damaged ({reason(problem)}): remove it and fetch the model again.")
 
@@ -203,7 +203,7 @@ def load_transformer(
     try:
         network, _ = load_classifier(folder, classes, seed)
     except LOADING_PROBLEMS as problem:
-        raise damaged(folder, problem) from problem
+        raise damaged_model(folder, problem) from problem
     expert = as_expert(network, str(folder))
     freeze(network, frozen_layers, facts.model)
     return expert
@@ -220,7 +220,7 @@ def load_encoder(folder: Path) -> nn.Module:
     try:
         return _load("AutoModel", folder)[0]
     except LOADING_PROBLEMS as problem:
-        raise damaged(folder, problem) from problem
+        raise damaged_model(folder, problem) from problem
 
 
 def load_classifier(

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from mein.errors import ConfigError
-from mein.hub.networks import damaged, load_encoder, missing, read_facts
+from mein.hub.networks import damaged_model, load_encoder, missing, read_facts
 from mein.text.batches import WordBatch, in_batches, pad_words
 from mein.text.ragged import Ragged, concatenate, offsets_of, ragged
 
@@ -97,7 +97,7 @@ def _load(folder: Path, max_length: int | None) -> Any:
     try:
         tokenizer = Tokenizer.from_file(str(folder / FILE))
     except Exception as problem:  # the library raises nothing more special
-        raise damaged(folder, problem) from problem
+        raise damaged_model(folder, problem) from problem
     specials = tokenizer.num_special_tokens_to_add(False)
     if max_length is not None and max_length <= specials:
         raise ConfigError(

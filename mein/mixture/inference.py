@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
 from functools import partial
 from pathlib import Path
@@ -12,51 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mein.errors import ConfigError
 from mein.experts.base import Expert
 from mein.imitators.projected import Tabulated, projected_log_probs
 from mein.imitators.reference import Imitators, average_windows
-from mein.runtime import ranks
+from mein.runtime.device import batch_tokens, device_of, fast_precision
 from mein.runtime.progress import QUIET, Reporter, Task
 from mein.runtime.tensors import save_tensors
 from mein.text.batches import PieceBatch, in_batches, pack_pieces, pad_words
 from mein.text.ragged import Ragged
-
-BATCH_TOKENS = 16_384  # tokens in flight: large enough to keep cores busy, small beside the networks
-GPU_BATCH_TOKENS = 262_144
-
-
-def choose_device(name: str) -> torch.device:
-    """The device with this name; "auto" is a GPU if there is one. Each process gets its own GPU."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name == "cuda" and ranks.world() > 1:
-        name = f"cuda:{ranks.local_rank()}"
-    try:
-        device = torch.device(name)
-    except RuntimeError as problem:
-        raise ConfigError(f"Unknown device {name!r}: choose auto, cpu, cuda or cuda:1.") from problem
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise ConfigError(
-            f"Device {name!r} does not exist: torch finds {torch.cuda.device_count()} GPUs on this machine. "
-            "Choose auto or cpu."
-        )
-    return device
-
-
-def device_of(network: nn.Module) -> torch.device:
-    """The device of a network's parameters."""
-    return next(network.parameters()).device
-
-
-def fast_precision(device: torch.device) -> AbstractContextManager[object]:
-    """bfloat16 matrix products on a GPU, float16 in LSTMs; float32 on a CPU."""
-    return torch.autocast("cuda", torch.bfloat16) if device.type == "cuda" else nullcontext()
-
-
-def batch_tokens(device: torch.device) -> int:
-    """How many tokens keep a device busy without filling its memory."""
-    return GPU_BATCH_TOKENS if device.type == "cuda" else BATCH_TOKENS
 
 
 def expert_logits(expert: Expert, words: Ragged, task: Task = QUIET) -> np.ndarray:
@@ -65,13 +27,13 @@ def expert_logits(expert: Expert, words: Ragged, task: Task = QUIET) -> np.ndarr
     The task advances with every batch.
     """
     logits = np.zeros((len(words), expert.classes), dtype=np.float32)
-    for documents in reading(expert, words, logits):
+    for documents in logits_in_batches(expert, words, logits):
         task.advance(documents)
     return logits
 
 
 @torch.no_grad()
-def reading(expert: Expert, words: Ragged, logits: np.ndarray) -> Iterator[int]:
+def logits_in_batches(expert: Expert, words: Ragged, logits: np.ndarray) -> Iterator[int]:
     """Fill z (n, Y) at the end; yields the number of documents of each batch."""
     device = device_of(expert)
     tokens, order = batch_tokens(device), np.argsort(words.lengths, kind="stable")

@@ -28,7 +28,7 @@ LEAST_DOCUMENTS = 2  # that hold an entry
 MOST_ENTRIES = 200_000  # the most frequent
 MOST_WEIGHTS = 5_000_000  # entries times classes
 MOST_PIECES = 10_000_000  # to learn from: 1.6 GB and 15 s where there are two classes
-ARRAYS = ("entries", "telling", "weights", "bias")
+ARRAYS = ("entries", "informativeness", "weights", "bias")
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Lexicon:
 
     entries: np.ndarray
     """Codes (F,) of pieces, pairs, and triples of pieces, ascending."""
-    telling: np.ndarray
+    informativeness: np.ndarray
     """The naive Bayes weight of each entry (F,): larger where it distinguishes a class better."""
     weights: np.ndarray
     """W (F, Y)."""
@@ -56,7 +56,7 @@ class Lexicon:
         at = np.searchsorted(self.entries, codes).clip(max=max(0, len(self.entries) - 1))
         known = self.entries[at] == codes
         holds = _present(rows[: len(codes)][known], at[known], (len(pieces), len(self.entries)))
-        logits = weighted(holds, self.telling) @ self.weights + self.bias
+        logits = weighted(holds, self.informativeness) @ self.weights + self.bias
         found: np.ndarray = log_softmax(logits.astype(np.float64), axis=1).astype(np.float32)
         return found
 
@@ -89,8 +89,8 @@ def load_lexicon(path: Path) -> Lexicon:
     """The lexicon whose tensors lie in a file."""
     tensors, _ = load_tensors(path)
     try:
-        entries, telling, weights, bias = (tensors[name].numpy() for name in ARRAYS)
-        return Lexicon(entries, telling, weights, bias, int(tensors["vocabulary_size"]))
+        entries, informativeness, weights, bias = (tensors[name].numpy() for name in ARRAYS)
+        return Lexicon(entries, informativeness, weights, bias, int(tensors["vocabulary_size"]))
     except KeyError as problem:
         raise RunError(
             f"{path}: this version of mein cannot read the lexicon. Train the run again."
@@ -111,18 +111,18 @@ def learn_lexicon(
     chosen = np.argsort(-documents, kind="stable")[:most]
     chosen = np.sort(chosen[documents[chosen] >= LEAST_DOCUMENTS])
     holds = holds[:, chosen]
-    telling = informativeness(holds, labels, sample_weight)
+    informativeness = informativeness_of(holds, labels, sample_weight)
     weights, bias = np.zeros((len(chosen), classes), np.float32), np.zeros(classes, np.float32)
     present = np.unique(labels)
     if len(chosen) and len(present) > 1:
         model = LogisticRegression(C=INVERSE_REGULARIZATION, max_iter=1000)
-        model.fit(weighted(holds, telling), labels, sample_weight=sample_weight)
+        model.fit(weighted(holds, informativeness), labels, sample_weight=sample_weight)
         is_pair = len(present) == 2  # scikit-learn has coefficients of the second class only
         weights[:, present[1:] if is_pair else present] = model.coef_.T
         bias[present[1:] if is_pair else present] = model.intercept_
     absent = np.setdiff1d(np.arange(classes), present)
     bias[absent] = bias.min() - np.log(1 + len(pieces))  # as rare as can be
-    return Lexicon(entries[chosen], telling, weights, bias, vocabulary_size)
+    return Lexicon(entries[chosen], informativeness, weights, bias, vocabulary_size)
 
 
 def _few_enough(lengths: np.ndarray) -> np.ndarray:
@@ -155,7 +155,7 @@ def codes_of(pieces: Ragged, vocabulary_size: int) -> tuple[np.ndarray, np.ndarr
     return np.concatenate([r for r, _ in found]), np.concatenate([c for _, c in found])
 
 
-def informativeness(holds: csr_array, labels: np.ndarray, sample_weight: np.ndarray) -> np.ndarray:
+def informativeness_of(holds: csr_array, labels: np.ndarray, sample_weight: np.ndarray) -> np.ndarray:
     """max_y |log p(entry | y) - log p(entry | not y)| (F,), from the entries (n, F) that documents contain.
 
     p is an entry's share of all entries in documents of a class, each counted once per document, plus 1.
@@ -173,10 +173,10 @@ def informativeness(holds: csr_array, labels: np.ndarray, sample_weight: np.ndar
     return found
 
 
-def weighted(holds: csr_array, telling: np.ndarray) -> csr_array:
+def weighted(holds: csr_array, informativeness: np.ndarray) -> csr_array:
     """The weighted entries of each document (n, F), normalized to norm 1."""
     rows = np.repeat(np.arange(holds.shape[0]), np.diff(holds.indptr))
-    values = telling[holds.indices]
+    values = informativeness[holds.indices]
     norms = np.sqrt(np.bincount(rows, values.astype(np.float64) ** 2, minlength=holds.shape[0]))
     values = (values / np.where(norms > 0, norms, 1.0)[rows]).astype(np.float32)
     return csr_array((values, holds.indices, holds.indptr), shape=holds.shape)

@@ -1,4 +1,4 @@
-"""The mixture z' = z + sum_i g_i alpha_i (equations 5 and 6), its gates, and its controls."""
+"""The mixture z' = z + sum_i g_i alpha_i (equations 5 and 6), its loss, and random alpha for a control."""
 
 from typing import Literal
 

@@ -17,11 +17,12 @@ from mein.evaluation.systems import MIXTURE, SYSTEMS
 from mein.experts.base import Expert
 from mein.imitators.reference import Imitators
 from mein.mixture.gates import Weights
-from mein.mixture.inference import TorchNetworks, choose_device
+from mein.mixture.inference import TorchNetworks
 from mein.mixture.lexicon import LEXICON, LEXICON_OF_TRAIN, Lexicon, load_lexicon
 from mein.model.artefacts import HUB, Done, damaged, fill, load_indexer, read_done, restore, verified
 from mein.model.build import build_expert, build_imitators, open_reader
 from mein.model.model import Model
+from mein.runtime.device import choose_device
 from mein.runtime.run_folder import RunFolder
 from mein.runtime.tensors import load_tensors
 from mein.text.indexer import Indexer

@@ -35,7 +35,7 @@ def card(run: Finished) -> str:
         kind=run.config["expert"]["kind"],
         is_self_training=run.is_self_training,
         is_given=run.is_given,
-        is_trained_on_unlabeled=run.reads_raw_text,
+        is_trained_on_unlabeled=run.learns_from_unlabeled,
         windows=run.windows,
         has_lexicon=run.lexicon_gate is not None,
         teaches_with_lexicon=run.teaches_with_lexicon,

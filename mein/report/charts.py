@@ -185,10 +185,10 @@ class Series:
 
 
 def forest(key: str, rows: Sequence[tuple[str, str, Row]], title: str) -> Markup:
-    """Each error with its 95 % interval on one scale; rows are (title, class, row)."""
+    """Each error with its 95% interval on one scale; rows are (title, class, row)."""
     height = 42 * len(rows) + 44
     errors = "; ".join(
-        f"{name} {with_interval(error_text(row) + ' %', interval_text(row))}" for name, _, row in rows
+        f"{name} {with_interval(error_text(row) + '%', interval_text(row))}" for name, _, row in rows
     )
     figure = Figure(key, WIDTH, height, title, f"Error of {errors}.")
     xs = ticks(0, max(row.interval[1] for _, _, row in rows))
@@ -270,7 +270,7 @@ def reliability_chart(
     description = (
         f"Calibration error {errors[0]:.3f} before and {errors[1]:.3f} after temperature scaling. After: "
         + "; ".join(
-            f"{n:,} documents at confidence {c:.2f} are correct in {100 * a:.0f} %"
+            f"{n:,} documents at confidence {c:.2f} are correct in {100 * a:.0f}%"
             for c, a, n in zip(after.confidence, after.accuracy, after.count, strict=True)
             if n
         )
@@ -292,12 +292,12 @@ def reliability_chart(
 def risk_chart(key: str, curves: dict[str, RiskCoverage]) -> Markup:
     """The error on the most confident documents, for every share of them that is answered."""
     description = "; ".join(
-        f"{name}: {curve.error[np.searchsorted(curve.coverage, 0.5 - 1e-9)]:.1f} % on half of the documents, "
-        f"{curve.error[-1]:.1f} % on all"
+        f"{name}: {curve.error[np.searchsorted(curve.coverage, 0.5 - 1e-9)]:.1f}% on half of the documents, "
+        f"{curve.error[-1]:.1f}% on all"
         for name, curve in curves.items()
     )
     figure = Figure(key, WIDTH, 330, "Error against the share of documents answered", description + ".")
-    # The first few documents are noisy: one mistake among five would stretch the axis to 20 %.
+    # The first few documents are noisy: one mistake among five would stretch the axis to 20%.
     highest = max(float(curve.error[curve.coverage >= 0.1].max()) for curve in curves.values())
     ys = ticks(0, max(highest, 0.1))
     axes = draw_axes(figure, [0, 25, 50, 75, 100], ys, "documents answered, %", "error, %", 52)

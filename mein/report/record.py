@@ -15,7 +15,7 @@ from mein.errors import RunError
 from mein.evaluation.comparison import Row, Verdict
 from mein.evaluation.metrics import apply_temperature
 from mein.evaluation.systems import EXPERT, MIXTURE
-from mein.experts.config import KINDS, Kind, reads_raw_text
+from mein.experts.config import KINDS, Kind, learns_from_unlabeled
 from mein.mixture.gates import Weights
 from mein.model.artefacts import damaged, read_done, verify
 from mein.runtime.provenance import without_credentials
@@ -78,9 +78,9 @@ class Finished:
         return self.config["expert"].get("from_run") is not None
 
     @property
-    def reads_raw_text(self) -> bool:
+    def learns_from_unlabeled(self) -> bool:
         """Whether its expert learned from the unlabeled text itself, without imitators."""
-        return bool(self.gates) and reads_raw_text(self.traits, self.config["expert"]["training"])
+        return bool(self.gates) and learns_from_unlabeled(self.traits, self.config["expert"]["training"])
 
     @property
     def is_given(self) -> bool:
@@ -90,7 +90,7 @@ class Finished:
     @property
     def knows_labels_only(self) -> bool:
         """Whether its expert has learned from these labels and nothing else."""
-        return not (self.traits.is_pretrained or self.is_self_training or self.reads_raw_text)
+        return not (self.traits.is_pretrained or self.is_self_training or self.learns_from_unlabeled)
 
     @property
     def teaches_with_lexicon(self) -> bool:

@@ -55,7 +55,7 @@ def hero(run: Finished) -> dict[str, Any]:
         "title": title_of(verdict),
         "is_self_training": run.is_self_training,
         "knows_labels_only": run.knows_labels_only,
-        "reads_raw_text": run.reads_raw_text,
+        "learns_from_unlabeled": run.learns_from_unlabeled,
         "fine_tuned": SYSTEMS[CLOSED_GATES].title_in(run.lexicon_gate is not None),
         "lead": _lead(run),
         "in_documents": _in_documents(run),
@@ -79,7 +79,7 @@ def _before(run: Finished) -> str:
 def _tile_titles(run: Finished) -> dict[str, str]:
     """The titles of both tiles, naming the unlabeled text only where the expert was not trained on it."""
     expert = "expert: labels only" if run.knows_labels_only else "expert"
-    both_use_it = run.reads_raw_text and not run.is_self_training
+    both_use_it = run.learns_from_unlabeled and not run.is_self_training
     mixture = "mixture: with imitators" if both_use_it else "mixture: labels and unlabeled text"
     return {EXPERT: expert, PREVIOUS_RUN: "previous run", MIXTURE: mixture}
 
@@ -93,18 +93,18 @@ def _lead(run: Finished) -> str:
     verdict = _verdict(run)
     result = verdict.result
     if not verdict.against:
-        error = with_interval(f"{error_text(result)} % error", interval_text(result))
+        error = with_interval(f"{error_text(result)}% error", interval_text(result))
         return f"The {result.title} has {error}."
     first, n = verdict.against[0], result.scores.documents
     assert first.difference is not None, first.name
     assert first.p_value is not None, first.name
     if first.gain == 0:
-        return f"{first.title.capitalize()} and {result.title} both have {error_text(result)} % error."
+        return f"{first.title.capitalize()} and {result.title} both have {error_text(result)}% error."
     low, high = sorted(np.sign(first.gain) * bound for bound in (first.difference.low, first.difference.high))
     return (
-        f"Error went from {error_text(first)} % to {error_text(result)} %: "
+        f"Error went from {error_text(first)}% to {error_text(result)}%: "
         f"{percent(abs(first.gain), n)} points {'fewer' if first.gain > 0 else 'more'} "
-        f"(95 % interval {percent(low, n)} to {percent(high, n)}; {p_equals(first.p_value)})."
+        f"(95% interval {percent(low, n)} to {percent(high, n)}; {p_equals(first.p_value)})."
     ).replace(" -", " −")
 
 
@@ -132,7 +132,7 @@ def cautions(run: Finished) -> list[str]:
         sure = "" if baseline.p_value is None else f" ({p_equals(baseline.p_value)})"
         found.append(
             f"TF-IDF with logistic regression has a lower error than the {run.best}: "
-            f"{error_text(baseline)} %{sure}. Consider it."
+            f"{error_text(baseline)}%{sure}. Consider it."
         )
     if best.scores.documents < 300:
         found.append(
@@ -289,8 +289,8 @@ def trust(run: Finished, key: str) -> dict[str, Any]:
     marks = []
     for share in (0.5, 0.8, 0.9, 1.0):
         at = min(int(np.searchsorted(of_best.coverage, share - 1e-9)), len(of_best.error) - 1)
-        of = "all" if share == 1 else f"the most confident {100 * share:.0f} %"
-        marks.append(f"{percent(float(of_best.error[at]), len(ids))} % of {of}")
+        of = "all" if share == 1 else f"the most confident {100 * share:.0f}%"
+        marks.append(f"{percent(float(of_best.error[at]), len(ids))}% of {of}")
     return {
         "reliability": reliability_chart(
             f"{key}-reliability", reliability(before, ids), reliability(after, ids), errors

@@ -112,7 +112,7 @@ def imitate(run: Run, expert: Expert, imitators: Imitators) -> Weights:
 
 
 def tune(run: Run, system: str, start: Expert, imitators: Imitators, expert: Expert) -> Weights:
-    """Line 3: Theta, Lambda = argmin L'_s, from Theta'; undone where the gates find dev worse for it."""
+    """Line 3: Theta, Lambda = argmin L'_s, from Theta'; undone if dev error becomes worse."""
     train_part, dev_part = (
         labeled_part(run, part, evidence(run, imitators, system, part)) for part in ("train", "dev")
     )

@@ -13,11 +13,11 @@ from mein.data.corpus import Corpus, DocumentStream
 from mein.data.labels import Labels, refuse_textless
 from mein.data.splits import KnownTexts, empty_texts, split_dev
 from mein.errors import InputError
-from mein.mixture.inference import choose_device
+from mein.runtime.device import choose_device
 from mein.runtime.seeds import derive_seed, numpy_generator
 
 NO_TEXTS = KnownTexts()
-HELD_OUT_DOCUMENTS = 2_000  # unlabeled documents on which stage 2 is validated: a tenth, so many at most
+HELD_OUT_DOCUMENTS = 2_000  # unlabeled documents on which stage 2 is validated: a tenth, at most this many
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,9 @@ class Split:
     dev_texts: list[str]
     dev_ids: np.ndarray
     dev_weights: np.ndarray
-    """What each counts for where something is chosen: its sample weight."""
+    """The sample weight of each document in validation."""
     class_weights: np.ndarray
-    """What each class counts for, beside that, where something is learned (Y,)."""
+    """The weight of each class in training (Y,), times the sample weight."""
     prior: np.ndarray
     """Each class's share of train, by sample weights: the prediction for an empty text (Y,)."""
 
@@ -56,7 +56,7 @@ class Split:
 
 
 def read_labeled(config: Config, corpus: Corpus) -> Split:
-    """Read the labels, check them, and keep some of them for choosing."""
+    """Read the labels, check them, and keep some of them for validation."""
     name = corpus.names.get("labeled", "the labeled documents")
     texts, values = corpus.labeled_documents
     labels = Labels.from_values(values, name, has_dev=corpus.dev is not None)
@@ -72,7 +72,7 @@ def read_labeled(config: Config, corpus: Corpus) -> Split:
     if len(dev_ids) == 0:
         source = name if corpus.dev is None else corpus.names.get("dev", "the dev file")
         raise InputError(
-            f"No labels are left for choosing: {source} holds too few documents; "
+            f"No labels are left for validation: {source} holds too few documents; "
             "add some, or raise dev_fraction."
         )
     weights = np.ones(len(ids)) if corpus.sample_weight is None else corpus.sample_weight.astype(np.float64)
@@ -179,5 +179,5 @@ def held_out_rows(documents: int, seed: int) -> np.ndarray:
 
 
 def held_out_count(documents: int) -> int:
-    """How many of so many unlabeled documents are held out: a tenth, 2,000 at most, one at least."""
+    """The number of unlabeled documents to hold out: a tenth, at least 1, at most 2,000."""
     return max(1, min(documents // 10, HELD_OUT_DOCUMENTS))

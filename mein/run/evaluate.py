@@ -23,7 +23,6 @@ from mein.evaluation.systems import (
     control_names,
 )
 from mein.explain.highlights import write_highlights
-from mein.mixture.inference import choose_device
 from mein.mixture.mixture import random_alpha
 from mein.model.artefacts import read_done, seal, verify
 from mein.model.loading import Classifiers
@@ -31,6 +30,7 @@ from mein.model.model import Encoded, Model
 from mein.run.prepare import counted
 from mein.run.state import Run
 from mein.run.warm_start import has_previous_run, load_previous_run
+from mein.runtime.device import choose_device
 from mein.runtime.files import atomic_path
 from mein.runtime.progress import QUIET, Reporter
 from mein.runtime.ranks import is_first
@@ -82,7 +82,7 @@ def credited(config: Config) -> Credited:
     """What gets the credit where the mixture of a run with this config wins."""
     if config.expert.is_self_training:
         return "self-training"
-    return "imitators" if config.expert.reads_raw_text else "unlabeled text"
+    return "imitators" if config.expert.learns_from_unlabeled else "unlabeled text"
 
 
 def log_probs_of_all(

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 from mein.errors import MeinError
-from mein.mixture.inference import choose_device
 from mein.model.loading import read_config, read_labels
 from mein.run.teacher import load_teacher, write_label_file
+from mein.runtime.device import choose_device
 from mein.runtime.processes import answer
 from mein.runtime.run_folder import RunFolder
 from mein.store.store import Store

@@ -12,13 +12,13 @@ from mein.data.soft_labels import SoftLabels, SoftLabelTable
 from mein.data.splits import empty_texts
 from mein.errors import InputError, MeinError, RunError
 from mein.evaluation.systems import control_names
-from mein.mixture.inference import choose_device
 from mein.model.artefacts import HUB, load_indexer, refuse_other_artefacts, save_indexer
 from mein.model.build import digest_of_language_model, open_reader, open_soft_labels, words_of_language_model
 from mein.run.documents import HeldOut, Split, UnlabeledTexts, check_sources, held_out_rows
 from mein.run.state import Run
 from mein.run.warm_start import digest_of_previous_run, refuse_other_previous_run
 from mein.runtime import ranks
+from mein.runtime.device import choose_device
 from mein.runtime.processes import cores
 from mein.runtime.progress import Reporter, Task
 from mein.runtime.run_folder import RunFolder

@@ -18,12 +18,12 @@ from mein.data.corpus import DocumentStream
 from mein.errors import ConfigError, RunError
 from mein.hub import HubTokenizer, fetch_masked, load_masked, save_encoder
 from mein.hub.fetch import CONFIG, WEIGHTS
-from mein.mixture.inference import choose_device
 from mein.model.artefacts import HUB, load_indexer, seal
 from mein.model.build import ADAPTED
 from mein.run.prepare import encode_raw
 from mein.run.warm_start import language_model
 from mein.runtime import ranks
+from mein.runtime.device import choose_device
 from mein.runtime.progress import Quiet, Reporter
 from mein.runtime.run_folder import RunFolder
 from mein.runtime.tensors import load_facts
@@ -78,10 +78,12 @@ def adapt(
             tokenizer = _fetched_tokenizer(config, folder)
             encode_raw(config, source, folder, reporter, tokenizer)
         if ranks.exists(folder / "done"):
-            _refuse_loss(out)
+            _refuse_missing_model(out)
         else:
             runtime = Runtime(folder, reporter, config.runtime.checkpoint_seconds)
-            _read_on(config, tokenizer.max_length, out, runtime, choose_device(config.runtime.device))
+            _pretrain_encoder(
+                config, tokenizer.max_length, out, runtime, choose_device(config.runtime.device)
+            )
         folder.drop(f"{MASKED_STAGE}.checkpoint.safetensors")
         return min(float(line["perplexity"]) for line in folder.metrics(MASKED_STAGE))
 
@@ -98,13 +100,15 @@ def _fetched_tokenizer(config: Config, folder: RunFolder) -> HubTokenizer:
         raise
 
 
-def _refuse_loss(out: Path) -> None:
+def _refuse_missing_model(out: Path) -> None:
     """Refuse a finished folder that has lost its model."""
     if not (out / CONFIG).is_file() or not any((out / name).is_file() for name in WEIGHTS):
         raise RunError(f"{out} was finished, but its model is gone: restore it, or choose another --out.")
 
 
-def _read_on(config: Config, longest: int | None, out: Path, runtime: Runtime, device: torch.device) -> None:
+def _pretrain_encoder(
+    config: Config, longest: int | None, out: Path, runtime: Runtime, device: torch.device
+) -> None:
     """Train, leave the encoder in `out`, and mark the run as finished."""
     folder = runtime.folder
     model, vocabulary = load_masked(folder / HUB, config.seed)

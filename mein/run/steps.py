@@ -1,10 +1,6 @@
-"""Encode, label, imitate by themselves.
+"""The expensive steps of `mein train`, one by one, over a store of any size: encode text, label it, imitate.
 
-The heavy steps by themselves, over a store of any size: encode text, label it, learn from the labels.
-
-`mein train` is the same functions in a row, in its own folder.
-
-A run whose imitators learn from a labeled store: it shares all else with a finished run.
+`begin` makes a run whose imitators learn from a labeled store. It shares everything else with a finished run.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +20,6 @@ from mein.data.readers import Documents, read_documents
 from mein.data.soft_labels import SoftLabels
 from mein.data.splits import KnownTexts
 from mein.errors import ConfigError, InputError, RunError
-from mein.mixture.inference import choose_device
 from mein.mixture.lexicon import LEXICON_OF_TRAIN
 from mein.model.artefacts import HUB, TEACHER
 from mein.model.loading import FinishedRun
@@ -47,6 +42,7 @@ from mein.run.teacher import (
     refuse_other_classes,
     teaches_with_lexicon,
 )
+from mein.runtime.device import choose_device
 from mein.runtime.files import link_or_copy, sha256_of
 from mein.runtime.processes import cores
 from mein.runtime.progress import Reporter
@@ -57,7 +53,7 @@ from mein.store.store import Store, link_store
 from mein.store.writing import Spread, drawn_from_few_shards, write_excerpt, write_store
 
 
-def refuse_strange(run: FinishedRun, store: Store) -> None:
+def refuse_other_vocabularies(run: FinishedRun, store: Store) -> None:
     """Refuse a store of other vocabularies than the run's."""
     if store.fingerprint != run.indexer().fingerprint:
         raise RunError(
@@ -132,7 +128,7 @@ def label(
     if not author_of(by.folder, by.config):
         raise RunError(_without_expert(by))
     store = Store.open(at)
-    refuse_strange(by, store)
+    refuse_other_vocabularies(by, store)
     classes = by.labels.classes
     with store.place.held() if is_first() else nullcontext():
         barrier()
@@ -163,7 +159,7 @@ def without_damage(like: FinishedRun, store: Store, reporter: Reporter) -> Store
 
 
 def _without_damaged_labels(store: Store, author: str, reporter: Reporter) -> Store:
-    """The store, no longer wholly labeled where label files are damaged or missing."""
+    """The store, marked as incompletely labeled if label files are damaged or missing."""
     if is_first():
         for note in drop_damaged_labels(store, author):
             reporter.log(note)
@@ -174,7 +170,7 @@ def _without_damaged_labels(store: Store, author: str, reporter: Reporter) -> St
 def _work(
     by: FinishedRun, store: Store, author: str, workers: int | None, shards: Sequence[int]
 ) -> Iterator[int]:
-    """Label shards in so many processes; else in one for each core, or in this one on a GPU."""
+    """Label shards in `workers` processes. Default: one per core, or this process on a GPU."""
     if not shards:
         return iter(())
     device = choose_device(by.config.runtime.device)
@@ -241,7 +237,7 @@ def _is_same(source: Path, target: Path) -> bool:
 
 
 def _same_labels(like: FinishedRun, config: Config, corpus: Corpus) -> Split:
-    """The labeled documents, once they have proved to be those of the run."""
+    """The labeled documents, verified to be those of the run."""
     if not all((like.folder / name).exists() for name in (*SHARED, "prepared.json")):
         raise RunError(_without_expert(like))
     labeled = read_labeled(config, corpus)
@@ -261,11 +257,11 @@ def _without_expert(run: FinishedRun) -> str:
 
 
 def ready_store(like: FinishedRun, store: Store) -> Store:
-    """The store, once it has proved to be encoded and labeled for a run."""
-    refuse_strange(like, store)
+    """The store, verified to be encoded and labeled for a run."""
+    refuse_other_vocabularies(like, store)
     if store.classes is None:
         raise RunError(
-            f"{store.place} is not wholly labeled: "
+            f"{store.place} is not completely labeled: "
             f"label it with `mein label {store.place} --by {like.folder.path}`."
         )
     refuse_other_classes(store, like.labels.classes)

@@ -22,7 +22,7 @@ from mein.data.labels import Label
 from mein.errors import RunError
 from mein.experts.base import Expert
 from mein.mixture.gates import open_gates
-from mein.mixture.inference import TorchNetworks, reading
+from mein.mixture.inference import TorchNetworks, logits_in_batches
 from mein.mixture.lexicon import LEXICON_OF_TRAIN, Lexicon, load_lexicon
 from mein.model.artefacts import TEACHER, damaged
 from mein.model.loading import Classifiers
@@ -34,7 +34,14 @@ from mein.runtime.progress import Reporter
 from mein.runtime.ranks import barrier, is_first, rank, world
 from mein.runtime.run_folder import RunFolder
 from mein.runtime.tensors import digest_in
-from mein.store.files import EXPERT_COLUMN, label_file, labeled_by, read_labels, seal_labels, write_labels
+from mein.store.files import (
+    EXPERT_COLUMN,
+    label_file,
+    labeled_by,
+    read_soft_labels,
+    seal_labels,
+    write_soft_labels,
+)
 from mein.store.store import Store
 from mein.text.ragged import Ragged
 
@@ -125,10 +132,10 @@ def label_here(
     for shard in shards:
         words = store.words(shard)
         z = np.zeros((len(words), teacher.expert.classes), np.float32)
-        yield from reading(teacher.expert, words, z)
+        yield from logits_in_batches(teacher.expert, words, z)
         probs = teacher.probs(z, store.pieces(shard))
         with store.place.writing(label_file(store.shards[shard].file)) as path:
-            write_labels(path, probs, classes, by)
+            write_soft_labels(path, probs, classes, by)
 
 
 def label_in_processes(
@@ -152,7 +159,7 @@ def _verified(store: Store, shard: int, classes: Sequence[Label], by: str) -> bo
     """Refuse a damaged label file or another expert's; whether its author is unknown."""
     file = label_file(store.shards[shard].file)
     with store.place.reading(file) as path:
-        read_labels(path, f"{store.place}/{file}", store.shards[shard].documents, classes)
+        read_soft_labels(path, f"{store.place}/{file}", store.shards[shard].documents, classes)
         author = labeled_by(path)
     if author not in (None, by):
         raise RunError(

@@ -89,7 +89,7 @@ def link_or_copy(source: Path, target: Path) -> None:
 
 
 def cache_folder() -> Path:
-    """Where what was fetched is kept: $MEIN_CACHE, else mein in $XDG_CACHE_HOME, else in ~/.cache."""
+    """Where what was fetched is kept: $MEIN_CACHE, or `mein` in $XDG_CACHE_HOME. Default: in ~/.cache."""
     own, shared = os.environ.get("MEIN_CACHE", ""), Path(os.environ.get("XDG_CACHE_HOME", ""))
     if own:
         return Path(own).expanduser()

@@ -33,7 +33,7 @@ def cores() -> int:
 def start_worker(
     module: str, arguments: Sequence[str], environment: Mapping[str, str] | None = None
 ) -> Worker:
-    """A child that runs a module of this package; Ctrl-C is for the parent alone."""
+    """A child that runs a module of this package; only the parent gets Ctrl-C."""
     return subprocess.Popen(
         # -P: no module of the folder that we happen to be in
         [sys.executable, "-P", "-m", module, *arguments],

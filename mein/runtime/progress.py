@@ -16,11 +16,11 @@ class Task(Protocol):
     """One piece of work, in documents."""
 
     def advance(self, documents: int, note: str = "") -> None:
-        """Report that so many more documents are done, with a note."""
+        """Report that more documents are done, with a note."""
 
 
 class Reporter(Protocol):
-    """Where progress and remarks go."""
+    """Where progress and notes go."""
 
     def log(self, line: str) -> None:
         """Show one line."""
@@ -54,7 +54,7 @@ class Terminal:
         self.console = console
 
     def log(self, line: str) -> None:
-        """Print one line, as it is."""
+        """Print one line, unchanged."""
         self.console.print(Text(line), soft_wrap=not self.console.is_terminal)
 
     @contextmanager
@@ -81,9 +81,9 @@ class Pace:
         self.started = time.monotonic()
 
     def words(self, note: str) -> str:
-        """Such as 45 %, 1,200 docs/s, 1:05 left, loss 0.693."""
+        """Such as 45%, 1,200 docs/s, 1:05 left, loss 0.693."""
         rate = (self.done - self.done_before) / max(time.monotonic() - self.started, 1e-6)
-        words = [f"{self.done:,}" if not self.total else f"{100 * self.done // self.total} %"]
+        words = [f"{self.done:,}" if not self.total else f"{100 * self.done // self.total}%"]
         words.append(f"{rate:,.0f} docs/s")
         if self.total and rate:
             words.append(f"{as_clock((self.total - self.done) / rate)} left")

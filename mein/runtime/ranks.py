@@ -169,7 +169,7 @@ def _store() -> Any:
 
 
 def _exchange_device() -> str:
-    """Where numbers must lie to be sent: on the GPU where the processes were joined over NCCL alone."""
+    """Where numbers must lie to be sent: on the GPU where the processes were joined over NCCL only."""
     return "cuda" if _group().get_backend() == "nccl" else "cpu"
 
 

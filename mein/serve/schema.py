@@ -66,7 +66,7 @@ class Explained(Prediction):
     """The part of the lexicon; 0 where there is none."""
     imitators: dict[str, float]
     """The part of each window's imitator."""
-    is_silent: bool
+    is_empty: bool
     """Whether the text is empty to the model; its log-odds are then those of the classes in training."""
     fragments: list[MarkedFragment]
     """The most influential first."""
@@ -186,7 +186,7 @@ def explained(model: Model, text: str, top: int, label: Label | None = None) -> 
         "expert": explanation.expert,
         "lexicon": explanation.lexicon,
         "imitators": {str(window): part for window, part in explanation.imitators.items()},
-        "is_silent": explanation.is_silent,
+        "is_empty": explanation.is_empty,
         "fragments": fragments,
         "segments": segments,
         "shares": {str(window): values.tolist() for window, values in shares.items()},

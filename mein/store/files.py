@@ -20,7 +20,7 @@ from mein.data.labels import Label, listed
 from mein.data.soft_labels import checked
 from mein.errors import InputError, RunError
 from mein.runtime.files import sha256_of
-from mein.store.place import Place, damaged, missing
+from mein.store.place import Place, damaged_file, missing_file
 from mein.text.ragged import Ragged
 
 VERSION = 2  # version 1 had the length of each shard and no checksums; it is still read
@@ -139,14 +139,14 @@ def label_file(shard_file: str) -> str:
     return shard_file.removesuffix(".arrow") + f".{EXPERT_COLUMN}.parquet"
 
 
-def write_labels(path: Path, probs: np.ndarray, classes: Sequence[Label], by: str | None = None) -> None:
+def write_soft_labels(path: Path, probs: np.ndarray, classes: Sequence[Label], by: str | None = None) -> None:
     """Write the probabilities (n, Y) of a shard, and whose they are, if known."""
     columns = {str(label): pa.array(probs[:, y]) for y, label in enumerate(classes)}
     table = pa.table(columns).replace_schema_metadata({} if by is None else {BY: by.encode("utf-8")})
     pq.write_table(table, path, compression="zstd", write_page_checksum=True)
 
 
-def read_labels(path: Path, name: str, documents: int, classes: Sequence[Label]) -> np.ndarray:
+def read_soft_labels(path: Path, name: str, documents: int, classes: Sequence[Label]) -> np.ndarray:
     """The probabilities (n, Y) of a shard, float32, in the classes' order; refuse any other content."""
     names = [str(label) for label in classes]
     try:
@@ -188,7 +188,7 @@ def seal_labels(place: Place, shards: Sequence[Shard], classes: Sequence[Label])
     for shard in shards:
         file = label_file(shard.file)
         with place.reading(file) as path:
-            read_labels(path, f"{place}/{file}", shard.documents, classes)
+            read_soft_labels(path, f"{place}/{file}", shard.documents, classes)
             facts = {"documents": shard.documents, "by": labeled_by(path), "sha256": sha256_of(path)}
             sealed.append({"file": file, **facts})
     write_json(place, LABELS, {"version": LABELS_VERSION, "classes": list(classes), "shards": sealed})
@@ -229,12 +229,12 @@ def read_batch(path: Path, is_verified: bool = False) -> pa.RecordBatch:
     """The columns of a file, mapped into memory and verified, here or before."""
     with _reading(path) as reader:
         if reader.num_record_batches != 1:
-            raise damaged(path)
+            raise damaged_file(path)
         batch = reader.get_batch(0)
         if not is_verified:
             batch.validate(full=True)
             if facts_of(batch.schema).get(CHECKSUM) != str(_checksum(batch)):
-                raise damaged(path)
+                raise damaged_file(path)
     return batch
 
 
@@ -250,9 +250,9 @@ def _reading(path: Path) -> Iterator[pa.RecordBatchFileReader]:
         with pa.memory_map(str(path)) as file:
             yield pa.ipc.open_file(file)
     except FileNotFoundError as error:
-        raise missing(path) from error
+        raise missing_file(path) from error
     except (pa.ArrowException, OSError, ValueError, TypeError) as error:
-        raise damaged(path) from error
+        raise damaged_file(path) from error
 
 
 def to_ragged(column: pa.Array) -> Ragged:

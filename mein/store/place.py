@@ -18,12 +18,12 @@ from mein.runtime.files import atomic_path, cache_folder, held_folder, is_tempor
 LEFT_OUT = "`mein label` and `mein imitate` go on without it with --quarantine"
 
 
-def damaged(path: Path | str) -> DamagedFile:
+def damaged_file(path: Path | str) -> DamagedFile:
     """The error for a file that is not what was written."""
     return DamagedFile(f"{path} is damaged; restore it from a copy or make it again; {LEFT_OUT}.")
 
 
-def missing(path: Path | str) -> DamagedFile:
+def missing_file(path: Path | str) -> DamagedFile:
     """The error for a file that does not exist."""
     return DamagedFile(f"{path} is missing; restore it from a copy or make it again; {LEFT_OUT}.")
 
@@ -84,11 +84,11 @@ class Folder:
             try:
                 is_complete = sha256_of(path) == sha256
             except FileNotFoundError as problem:
-                raise missing(path) from problem
+                raise missing_file(path) from problem
             except OSError as problem:
-                raise damaged(path) from problem
+                raise damaged_file(path) from problem
             if not is_complete:
-                raise damaged(path)
+                raise damaged_file(path)
             self.verified.add(name)
         return path
 
@@ -206,11 +206,11 @@ class Remote:
 
     def fetch(self, name: str, sha256: str | None) -> Path:
         if sha256 is None:
-            raise damaged(f"{self.url}/{name}")  # only mein writes stores to URLs, always with checksums
+            raise damaged_file(f"{self.url}/{name}")  # only mein writes stores to URLs, always with checksums
         try:
             return cached(sha256, lambda path: self._download(name, path))
         except ValueError as problem:
-            raise damaged(f"{self.url}/{name}") from problem
+            raise damaged_file(f"{self.url}/{name}") from problem
 
     def move(self, name: str, folder: str) -> None:
         with self._failing("moved", name):
@@ -226,7 +226,7 @@ class Remote:
             with self._failing("read", name):
                 self.filesystem.get_file(self._path(name), str(path))
         except FileNotFoundError as problem:
-            raise missing(f"{self.url}/{name}") from problem
+            raise missing_file(f"{self.url}/{name}") from problem
 
     def _path(self, name: str) -> str:
         return f"{self.root}/{name}"

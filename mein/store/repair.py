@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from mein.data.labels import Label
 from mein.errors import DamagedFile, InputError, RunError
 from mein.runtime.files import sha256_of
-from mein.store.files import LABELS, Shard, label_file, labeled_by, read_labels, write_manifest
+from mein.store.files import LABELS, Shard, label_file, labeled_by, read_soft_labels, write_manifest
 from mein.store.store import Store
 
 QUARANTINE = "quarantine"
@@ -81,7 +81,7 @@ def _is_of(store: Store, shard: Shard, by: str) -> bool:
             return author == by
         assert store.classes is not None  # it is sealed
         try:
-            read_labels(path, file, shard.documents, store.classes)
+            read_soft_labels(path, file, shard.documents, store.classes)
         except InputError:
             return True
     return False  # a complete file from another source
@@ -104,7 +104,7 @@ def _is_well_labeled(store: Store, shard: Shard, classes: Sequence[Label]) -> bo
         if store.label_digests:
             store.place.fetch(file, store.label_digests.get(file))
         with store.place.reading(file) as path:
-            read_labels(path, f"{store.place}/{file}", shard.documents, classes)
+            read_soft_labels(path, f"{store.place}/{file}", shard.documents, classes)
     except (DamagedFile, InputError):
         return False
     return True

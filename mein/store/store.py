@@ -32,8 +32,8 @@ from mein.store.files import (
     manifest_of,
     read_batch,
     read_json,
-    read_labels,
     read_manifest,
+    read_soft_labels,
     to_array,
     to_ragged,
     write_arrays,
@@ -165,7 +165,7 @@ class Store:
         except DamagedFile as problem:
             remedy = f"`mein label {self.place} --by RUN` makes it again, or `mein train --resume` in a run"
             raise DamagedFile(f"{self.place}/{file} is damaged or missing: {remedy}.") from problem
-        return read_labels(
+        return read_soft_labels(
             path, f"{self.place}/{file}", self.shards[shard].documents, self._labels["classes"]
         )
 

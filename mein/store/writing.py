@@ -30,8 +30,8 @@ from mein.store.files import (
     shard_file,
     write_arrays,
     write_json,
-    write_labels,
     write_manifest,
+    write_soft_labels,
 )
 from mein.store.place import Place, place_of
 from mein.store.store import Store
@@ -261,7 +261,7 @@ def write_excerpt(at: Path, store: Store, rows: np.ndarray) -> None:
         write_arrays(path, {"words": words, "pieces": pieces}, {"encoder": store.fingerprint})
         size, sha256 = path.stat().st_size, sha256_of(path)
     with place.writing(label_file(file)) as path:
-        write_labels(path, probs, store.classes)
+        write_soft_labels(path, probs, store.classes)
     written = [Shard(file, len(rows), len(words.values), len(pieces.values), size, sha256)]
     write_manifest(place, store.fingerprint, written, {})
     seal_labels(place, written, store.classes)

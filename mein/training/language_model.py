@@ -14,8 +14,8 @@ from torch import Tensor
 
 from mein.errors import InputError
 from mein.experts.language_model import LanguageModel, reversal, word_losses
-from mein.mixture.inference import batch_tokens, device_of, fast_precision
 from mein.runtime import ranks
+from mein.runtime.device import batch_tokens, device_of, fast_precision
 from mein.runtime.seeds import numpy_generator
 from mein.text.batches import in_batches, pad_words, to_device
 from mein.text.ragged import Ragged

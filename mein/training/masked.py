@@ -13,7 +13,7 @@ from torch.nn import functional
 from mein.errors import InputError
 from mein.experts.transformer import MaskedModel
 from mein.hub.masked import Vocabulary
-from mein.mixture.inference import batch_tokens, device_of, fast_precision
+from mein.runtime.device import batch_tokens, device_of, fast_precision
 from mein.runtime.seeds import numpy_generator
 from mein.text.batches import WordBatch, bucketed, in_batches, pad_words, to_device
 from mein.text.ragged import Ragged

@@ -23,8 +23,8 @@ from mein.experts.perturb import (
     word_directions,
     word_perturbation,
 )
-from mein.mixture.inference import device_of, fast_precision
 from mein.mixture.mixture import mix, supervised_loss
+from mein.runtime.device import device_of, fast_precision
 from mein.runtime.seeds import derive_seed, numpy_generator
 from mein.store.store import Store
 from mein.text.batches import WordBatch, pad_words, to_device

@@ -20,9 +20,10 @@ from mein.imitators.projected import projected_loss, stream_of
 from mein.imitators.reference import Imitators, average_windows, imitation_loss
 from mein.imitators.windows import Stream
 from mein.mixture.gates import FreeGates, Gates
-from mein.mixture.inference import CachedLogits, Evidence, device_of, imitator_alpha
+from mein.mixture.inference import CachedLogits, Evidence, imitator_alpha
 from mein.mixture.mixture import mix
 from mein.runtime import ranks
+from mein.runtime.device import device_of
 from mein.runtime.seeds import numpy_generator
 from mein.store.files import EXPERT_COLUMN
 from mein.store.store import Store

@@ -67,7 +67,7 @@ class Bounded(io.RawIOBase):
         try:
             chunk = self.source.read(len(view))
         except DAMAGED as problem:
-            raise damaged(self.name, problem) from problem
+            raise damaged_archive(self.name, problem) from problem
         self.given += len(chunk)
         if self.given > self.most:
             raise InputError(
@@ -111,7 +111,7 @@ class _Xz(io.RawIOBase):
 
 
 def open_bounded(raw: IO[bytes], name: str, size: int, limits: Limits = DEFAULT) -> "io.BufferedReader[Any]":
-    """The decompressed bytes of an opened file of so many bytes; what it is, its first bytes tell."""
+    """The decompressed bytes of an opened file of `size` bytes; its first bytes show its format."""
     head = raw.read(6)
     raw.seek(0)
     kind = next((kind for magic, kind in MAGIC.items() if head.startswith(magic)), None)
@@ -149,7 +149,7 @@ def read_whole(stream: IO[bytes], name: str, limits: Limits = DEFAULT) -> bytes:
     return content
 
 
-def damaged(name: str, problem: BaseException) -> InputError:
+def damaged_archive(name: str, problem: BaseException) -> InputError:
     """One sentence for a file that cannot be decompressed."""
     return InputError(f"{name} is truncated or damaged ({problem}); fetch it again.")
 
@@ -232,7 +232,7 @@ def _tar_members(stream: "io.BufferedReader[Any]", path: Path, limits: Limits) -
         try:
             info = tarfile.TarInfo.frombuf(header, "utf-8", "surrogateescape")
         except tarfile.HeaderError as problem:
-            raise damaged(str(path), problem) from problem
+            raise damaged_archive(str(path), problem) from problem
         if info.type in (*EXTENDED, *LONG, tarfile.XGLTYPE):
             longer |= _extended(info, _header_text(stream, info, path))
             continue
@@ -279,7 +279,7 @@ def _extended(info: tarfile.TarInfo, content: bytes) -> dict[str, str]:
 
 
 class _Part(io.RawIOBase):
-    """The next so many bytes of a stream."""
+    """The next bytes of a stream, of a given number."""
 
     def __init__(self, stream: IO[bytes], size: int, path: Path) -> None:
         self.stream, self.left, self.path = stream, size, path
@@ -291,7 +291,7 @@ class _Part(io.RawIOBase):
         view = memoryview(buffer)
         chunk = self.stream.read(min(len(view), self.left))
         if self.left and not chunk:
-            raise damaged(str(self.path), EOFError("it ends in the middle of a file"))
+            raise damaged_archive(str(self.path), EOFError("it ends in the middle of a file"))
         self.left -= len(chunk)
         view[: len(chunk)] = chunk
         return len(chunk)
@@ -306,7 +306,7 @@ class _Part(io.RawIOBase):
 def _exactly(stream: IO[bytes], size: int, path: Path) -> bytes:
     content = stream.read(size)
     if len(content) < size:
-        raise damaged(str(path), EOFError("it ends in the middle"))
+        raise damaged_archive(str(path), EOFError("it ends in the middle"))
     return content
 
 
@@ -327,7 +327,7 @@ def _zip_members(path: Path, limits: Limits) -> Iterator[Member]:
                     yield Member(name, f"{name} in {path}", io.BufferedReader(content))
                 left -= content.given
     except (zipfile.BadZipFile, UnicodeDecodeError, NotImplementedError) as problem:
-        raise damaged(str(path), problem) from problem
+        raise damaged_archive(str(path), problem) from problem
 
 
 def _check_kind(entry: zipfile.ZipInfo, name: str, path: Path) -> None:

@@ -37,7 +37,7 @@ def test_both_are_measured_on_the_same_text() -> None:
     assert found["hardware"]["cores"] >= 1
 
 
-def test_nothing_to_measure_is_told() -> None:
+def test_nothing_to_measure_is_refused() -> None:
     with pytest.raises(InputError, match="There is no text to measure; give a file with at least"):
         bench_encode([], workers=1)
 
@@ -66,7 +66,7 @@ def test_peaks_of_a_process_and_its_children_are_added() -> None:
 
 
 @on_linux
-def test_a_measured_process_that_fails_is_told() -> None:
+def test_a_measured_process_that_fails_is_reported() -> None:
     with pytest.raises(
         MeinError, match=r"The measured process failed with code 1: ZeroDivisionError: division by zero$"
     ):

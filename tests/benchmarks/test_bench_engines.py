@@ -33,7 +33,7 @@ def test_engines_are_compared_turn_by_turn_and_split_into_fixed_and_growing(
     assert found["lines"]["encode"]["ray"] == pytest.approx({"fixed": 5.5, "a_million": 3.0})
 
 
-def test_a_step_that_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_that_fails_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchmarks.scale.make_small_run", lambda folder: None)
     monkeypatch.setattr("benchmarks.scale.write_generated", lambda folder, documents: (folder).mkdir())
     answer = benchmarks("engines", "--documents", "1000")

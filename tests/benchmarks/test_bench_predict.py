@@ -40,7 +40,7 @@ def test_the_linear_model_labels_and_needs_no_second_class() -> None:
         assert np.asarray(linear_model(TEXTS, labels)(NEW)).shape == (len(NEW), 2)
 
 
-def test_nothing_to_measure_is_told(model: Model) -> None:
+def test_nothing_to_measure_is_refused(model: Model) -> None:
     with pytest.raises(InputError, match="There is no text to measure; give a file with at least"):
         bench_predict(model, [], threads=1)
 

@@ -1,4 +1,4 @@
-"""The benches of experts and imitators measure both sides of every ratio, and say on what."""
+"""The benches of experts and imitators measure both sides of every ratio, and name the machine."""
 
 from pathlib import Path
 
@@ -48,7 +48,7 @@ def test_the_floor_by_hand() -> None:
     assert found["plain_operations_per_token"] == 3 * 2 * 5 * 4 * 3
 
 
-def test_the_time_to_the_plain_loop_s_kl_is_told(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_the_time_to_the_plain_loop_s_kl_is_reported(tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("imitate") / "run"
     tiny.run(path)
     found = bench_imitate(path, CPU)

@@ -1,4 +1,4 @@
-"""What scale costs is told from measured rates, by proportion."""
+"""The cost of scale is computed from measured rates, in proportion."""
 
 import json
 from pathlib import Path
@@ -33,7 +33,7 @@ def test_hours_storage_and_money_by_hand(tmp_path: Path) -> None:
     assert "has not been measured yet" in page
 
 
-def test_a_gpu_is_told_beside_the_cores(tmp_path: Path) -> None:
+def test_a_gpu_is_listed_beside_the_cores(tmp_path: Path) -> None:
     write_scale(tmp_path)
     pipeline = {
         "hardware": {"cores": 16},

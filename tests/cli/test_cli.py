@@ -157,7 +157,7 @@ def test_a_finished_run_resumes_to_the_same_table(
     assert artefacts(run) == before
 
 
-def test_without_a_test_file_dev_is_judged(tmp_path: Path, files: list[str]) -> None:
+def test_without_a_test_file_dev_is_evaluated(tmp_path: Path, files: list[str]) -> None:
     answer = mein("train", *files[:4], "--out", tmp_path / "run", *TINY)
     assert "20 dev documents (no --test)" in answer.out
 
@@ -226,31 +226,33 @@ def test_evaluate_prints_a_table_or_json(run: Path, files: list[str]) -> None:
     rows = json.loads(mein("evaluate", run, files[5], "--json").out)
     assert [row["system"] for row in rows][-1] == "mixture"
     verdict = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    (judged,) = [line for line in verdict if line.get("system") == "mixture"]
-    assert rows[-1]["error"] == pytest.approx(judged["error"])
+    (evaluated,) = [line for line in verdict if line.get("system") == "mixture"]
+    assert rows[-1]["error"] == pytest.approx(evaluated["error"])
 
 
 def test_columns_named_in_training_are_known_afterwards(tmp_path: Path) -> None:
     path = tmp_path / "odd.csv"
     write_csv(path, TEXTS.labeled_texts, TEXTS.labeled_labels)
     path.write_text(
-        path.read_text(encoding="utf-8").replace("text,label", "says,kind", 1), encoding="utf-8", newline=""
+        path.read_text(encoding="utf-8").replace("text,label", "opinion,kind", 1),
+        encoding="utf-8",
+        newline="",
     )
-    columns = ["--text-column", "says", "--label-column", "kind"]
+    columns = ["--text-column", "opinion", "--label-column", "kind"]
     assert mein("train", "--labeled", path, "--out", tmp_path / "run", *TINY, *columns).code == 0
     assert mein("evaluate", tmp_path / "run", path).code == 0
     assert mein("predict", tmp_path / "run", path, "--out", tmp_path / "out.csv").code == 0
 
 
-def test_raw_text_s_own_column_is_found_and_told_by_every_command(tmp_path: Path) -> None:
+def test_raw_text_s_own_column_is_found_and_reported_by_every_command(tmp_path: Path) -> None:
     odd, raw = (
         write_csv(tmp_path / "odd.csv", TEXTS.labeled_texts, TEXTS.labeled_labels),
         tmp_path / "raw.csv",
     )
-    content = odd.read_text(encoding="utf-8").replace("text,label", "says,label", 1)
+    content = odd.read_text(encoding="utf-8").replace("text,label", "opinion,label", 1)
     odd.write_text(content, encoding="utf-8", newline="")
     write_csv(raw, TEXTS.unlabeled_texts)
-    run, named = tmp_path / "run", ["--text-column", "says"]
+    run, named = tmp_path / "run", ["--text-column", "opinion"]
     brief = ["--set", "pretraining.epochs=1", "--set", "pretraining.lanes=4"]
     commands = [
         ["train", "--labeled", odd, "--unlabeled", raw, "--out", run, *TINY, *named],
@@ -260,9 +262,9 @@ def test_raw_text_s_own_column_is_found_and_told_by_every_command(tmp_path: Path
     for command in commands:
         answer = mein(*command)
         assert answer.code == 0, answer
-        assert answer.out.count(f"{raw} lacks the column 'says': 'text' is taken for the text.") == 1
+        assert answer.out.count(f"{raw} lacks the column 'opinion': 'text' is taken for the text.") == 1
     sentence = r".*raw\.csv has no column 'words' among 'text'; set columns\.text to its name .*"
-    refuses(sentence, *commands[1], "--text-column", "words")  # said of this very text
+    refuses(sentence, *commands[1], "--text-column", "words")  # about this very text
 
 
 def test_predict_keeps_the_other_columns(run: Path, files: list[str], tmp_path: Path) -> None:

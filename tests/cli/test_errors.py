@@ -215,8 +215,8 @@ def test_the_output_folder_holds_something_else(tmp_path: Path, files: list[str]
     )
 
 
-def test_resuming_where_there_is_no_run_starts_one_and_says_so(tmp_path: Path, files: list[str]) -> None:
-    """A run that was stopped before it had a folder, and a script that always says --resume."""
+def test_resuming_without_a_run_starts_one_and_reports_it(tmp_path: Path, files: list[str]) -> None:
+    """A run that was stopped before it had a folder, and a script that always passes --resume."""
     started = mein("train", *files, "--out", tmp_path / "new", *TINY, "--resume")
     assert started.code == 0
     assert f"No run to resume in {tmp_path}/new: starting a new one." in " ".join(
@@ -385,10 +385,10 @@ def test_a_config_is_never_overwritten(tmp_path: Path) -> None:
     assert path.read_bytes() == b"mine"
 
 
-# How it is said.
+# How an error is printed.
 
 
-def test_a_real_process_says_one_sentence_and_shows_the_rest_with_debug(tmp_path: Path) -> None:
+def test_a_real_process_prints_one_sentence_and_the_rest_with_debug(tmp_path: Path) -> None:
     words = ["explain", str(tmp_path / "a[b]c"), "fine"]
     answer = mein_process(*words)
     sentence = f"There is no run folder {tmp_path}/a[b]c: give the one that `mein train --out` wrote."
@@ -423,7 +423,7 @@ def test_a_misspelled_option_or_command(tmp_path: Path) -> None:
     assert "No such command 'tarin'" in answer.err
 
 
-def test_ctrl_c_says_how_to_go_on(tmp_path: Path, files: list[str]) -> None:
+def test_ctrl_c_shows_how_to_continue(tmp_path: Path, files: list[str]) -> None:
     """A real signal, in the middle of a training."""
     code = "from mein.cli.main import main; main()"
     words = [

@@ -123,9 +123,9 @@ def test_guessed_columns_are_reported_if_there_was_a_choice(tmp_path: Path) -> N
     found = audit(path, path, None, None, ColumnsConfig())
     text = f"{path} has several columns that look like the text: 'text' is taken, not 'review' (--text-column"
     label = f"{path} has several columns that look like the label: 'Label' is taken, not 'sentiment' (--label"
-    told = [sentence for sentence in found.notes if "several columns" in sentence]
-    assert [text in sentence for sentence in told] == [True, False, True], "the unlabeled part has no label"
-    assert label in told[1]
+    notes = [sentence for sentence in found.notes if "several columns" in sentence]
+    assert [text in sentence for sentence in notes] == [True, False, True], "the unlabeled part has no label"
+    assert label in notes[1]
     assert set(found.parts["labeled"].class_counts) == {"1", "2"}
     named = audit(path, None, None, None, ColumnsConfig(text="review", label="sentiment"))
     assert [sentence for sentence in named.notes if "several columns" in sentence] == []
@@ -155,8 +155,8 @@ def test_a_damaged_column_that_nobody_reads_does_no_harm(tmp_path: Path) -> None
     assert len(list(read_documents(path, ColumnsConfig(), labeled=True))) == 1
     found = audit(path, path, None, None, ColumnsConfig())
     assert found.problems == []
-    told = [sentence for sentence in found.notes if "'text' is taken, not 'review'" in sentence]
-    assert len(told) == 2
+    notes = [sentence for sentence in found.notes if "'text' is taken, not 'review'" in sentence]
+    assert len(notes) == 2
 
 
 @pytest.mark.parametrize(

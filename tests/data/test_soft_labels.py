@@ -46,8 +46,8 @@ NEW = [f"{text} and more" for text in TEXTS.test_texts[:9]]
 linear = make_pipeline(TfidfVectorizer(), LogisticRegression(C=10)).fit(TRAIN, TRAIN_LABELS)
 
 
-def says(texts: Sequence[str]) -> np.ndarray:
-    """What TF-IDF and a logistic regression, which know 60 labels, say of texts."""
+def teacher_probs(texts: Sequence[str]) -> np.ndarray:
+    """What TF-IDF and a logistic regression, which know 60 labels, predict for texts."""
     probabilities: np.ndarray = linear.predict_proba(texts)
     return probabilities
 
@@ -63,7 +63,8 @@ Rows = list[dict[str, Any]]
 def rows_of(texts: Sequence[str]) -> Rows:
     """A teacher's file, row by row, with lists."""
     return [
-        {"text": text, "probabilities": row.tolist()} for text, row in zip(texts, says(texts), strict=True)
+        {"text": text, "probabilities": row.tolist()}
+        for text, row in zip(texts, teacher_probs(texts), strict=True)
     ]
 
 
@@ -107,7 +108,7 @@ def words(folder: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def table(folder: Path) -> Path:
-    """What the teacher says of every document."""
+    """What the teacher teacher_probs of every document."""
     return write(folder / "teacher.parquet", rows_of(ALL))
 
 
@@ -125,19 +126,21 @@ def run(folder: Path, words: list[str], table: Path) -> Path:
 
 def test_the_expert_is_the_teacher(run: Path) -> None:
     verdict = {line.get("system"): line for line in RunFolder(run).metrics("verdict")}
-    assert verdict["expert"]["error"] == pytest.approx(error(says(TEXTS.test_texts), TEXTS.test_labels))
+    assert verdict["expert"]["error"] == pytest.approx(
+        error(teacher_probs(TEXTS.test_texts), TEXTS.test_labels)
+    )
     assert RunFolder(run).metrics("expert") == []
     tensors, _ = load_tensors(run / "expert.safetensors")
     assert {name: tensor.item() for name, tensor in tensors.items()} == {"log_tau": 0.0}
 
 
-def test_page_and_card_do_not_say_that_it_learned_from_the_labels(run: Path) -> None:
+def test_page_and_card_do_not_claim_that_it_learned_from_the_labels(run: Path) -> None:
     finished = read_finished(run)
-    shown, told = page([finished]), card(finished)
+    shown, model_card = page([finished]), card(finished)
     assert '<span class="name">expert</span>' in shown
     assert "labels only" not in shown.replace("labels only, no network: the baseline", "")
     assert "trained on labels only" not in shown
-    assert ") came with its probabilities for every document; **imitators**" in told
+    assert ") came with its probabilities for every document; **imitators**" in model_card
 
 
 def test_the_mixture_is_no_worse_on_dev_than_the_teacher(
@@ -148,7 +151,7 @@ def test_the_mixture_is_no_worse_on_dev_than_the_teacher(
     assert mein("train", *words, "--soft-labels", table, "--out", tmp_path / "run", *TINY, *longer).code == 0
     model = load_model(tmp_path / "run", "cpu")
     assert (np.abs(model.gates) > 1).all()
-    assert error(model.log_probs(DEV), DEV_LABELS) <= error(says(DEV), DEV_LABELS)
+    assert error(model.log_probs(DEV), DEV_LABELS) <= error(teacher_probs(DEV), DEV_LABELS)
 
 
 def test_probabilities_are_those_of_the_equation(run: Path) -> None:
@@ -156,7 +159,7 @@ def test_probabilities_are_those_of_the_equation(run: Path) -> None:
     model = load_model(run, "cpu")
     tau = np.exp(load_tensors(run / "mixture.safetensors")[0]["log_tau"].item())
     alpha = model.alpha(model.encode(DEV)).astype(np.float64)
-    logits = (np.log(says(DEV)) / tau + np.tensordot(model.gates, alpha, axes=1)) / model.temperature
+    logits = (np.log(teacher_probs(DEV)) / tau + np.tensordot(model.gates, alpha, axes=1)) / model.temperature
     wanted = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     assert_allclose(np.exp(model.log_probs(DEV)), wanted, atol=1e-5)
 
@@ -331,7 +334,7 @@ def test_a_missing_teacher_is_refused(tmp_path: Path, words: list[str]) -> None:
 
 @pytest.fixture(scope="module")
 def others(folder: Path) -> tuple[Path, Path]:
-    """Documents that nobody has seen, and what the teacher says of them."""
+    """Documents that nobody has seen, and what the teacher teacher_probs of them."""
     return write_csv(folder / "new.csv", NEW), write(folder / "new.parquet", rows_of(NEW))
 
 
@@ -344,7 +347,7 @@ def test_predict_asks_the_file_of_the_run_or_another(
     refuses(silent(NEW[0]), "predict", run, documents, "--out", tmp_path / "none.csv")
     assert not (tmp_path / "none.csv").exists()
     assert mein("predict", run, documents, "--soft-labels", soft_labels, "--out", out).code == 0
-    log_probs = load_model(run, "cpu", says).log_probs(NEW)
+    log_probs = load_model(run, "cpu", teacher_probs).log_probs(NEW)
     assert pq.read_table(out)["label"].to_pylist() == [CLASSES[i] for i in log_probs.argmax(axis=1)]
     assert_allclose(pq.read_table(out)["probability"].to_numpy(), np.exp(log_probs.max(axis=1)), atol=1e-6)
 
@@ -363,7 +366,7 @@ def test_imitators_alone_need_no_teacher(
 
 def test_evaluate_and_explain_ask_it_too(run: Path, folder: Path, others: tuple[Path, Path]) -> None:
     rows = json.loads(mein("evaluate", run, folder / "test.csv", "--json").out)
-    assert rows[0]["error"] == pytest.approx(error(says(TEXTS.test_texts), TEXTS.test_labels))
+    assert rows[0]["error"] == pytest.approx(error(teacher_probs(TEXTS.test_texts), TEXTS.test_labels))
     labels = [str(label) for label in linear.predict(NEW)]
     documents = write_csv(folder / "labeled.csv", NEW, labels)
     rows = json.loads(mein("evaluate", run, documents, "--soft-labels", others[1], "--json").out)
@@ -384,7 +387,7 @@ def test_a_wrong_file_for_prediction_is_refused(tmp_path: Path, run: Path, other
 def test_soft_labels_of_another_teacher_are_not_kept_when_resuming(
     tmp_path: Path, run: Path, others: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Parts of one table beside those of the next made an output of two voices."""
+    """Parts of one table beside those of the next made an output of two teachers."""
     monkeypatch.setattr("mein.predict.predict.CHUNK_ROWS", 4)
     turned = [row | {"probabilities": row["probabilities"][::-1]} for row in rows_of(NEW)]
     new, out = write(tmp_path / "turned.parquet", turned), tmp_path / "out.csv"
@@ -417,7 +420,7 @@ def test_the_file_of_the_run_is_known_by_its_content(tmp_path: Path) -> None:
         write(path, rows_of(texts))
         digests.append(SoftLabelReader(config, CLASSES, None).digest())
     assert digests[0] == digests[1] != digests[2]
-    assert SoftLabelReader(tiny.config(**named), CLASSES, says).digest() is None
+    assert SoftLabelReader(tiny.config(**named), CLASSES, teacher_probs).digest() is None
 
 
 class Stopped(Quiet):
@@ -439,7 +442,7 @@ class Asked:
     def __call__(self, texts: Sequence[str]) -> list[list[float]]:
         assert len(texts) > 0
         self.calls.append(list(texts))
-        found: list[list[float]] = says(texts).tolist()
+        found: list[list[float]] = teacher_probs(texts).tolist()
         return found
 
     @property
@@ -496,7 +499,7 @@ def test_columns_are_in_the_order_of_the_sorted_labels(fitted: MeinClassifier) -
 
 
 def test_without_unlabeled_text_it_is_the_teacher_itself() -> None:
-    model = fit(says, unlabeled=None)
+    model = fit(teacher_probs, unlabeled=None)
     assert_array_equal(model.predict(TEXTS.test_texts), linear.predict(TEXTS.test_texts))
     assert len(model.gates_) == 0
 
@@ -504,7 +507,9 @@ def test_without_unlabeled_text_it_is_the_teacher_itself() -> None:
 def test_a_saved_classifier_needs_its_function_to_predict(tmp_path: Path, fitted: MeinClassifier) -> None:
     answers = fitted.predict_proba(NEW)
     fitted.save(tmp_path / "saved")
-    assert_array_equal(MeinClassifier.load(tmp_path / "saved", "cpu", says).predict_proba(NEW), answers)
+    assert_array_equal(
+        MeinClassifier.load(tmp_path / "saved", "cpu", teacher_probs).predict_proba(NEW), answers
+    )
     alone = MeinClassifier.load(tmp_path / "saved", "cpu")
     assert_array_equal(alone.classes_, fitted.classes_)
     with pytest.raises(
@@ -522,19 +527,19 @@ def test_a_saved_classifier_needs_its_function_to_predict(tmp_path: Path, fitted
 
 
 def test_a_pickled_classifier_takes_its_function_along() -> None:
-    model = fit(says)
+    model = fit(teacher_probs)
     again = pickle.loads(pickle.dumps(model))  # noqa: S301 - our own
     assert_array_equal(again.predict_proba(NEW), model.predict_proba(NEW))
 
 
 def test_a_sure_teacher_silences_nobody_for_good() -> None:
-    model = fit(lambda texts: np.eye(2)[says(texts).argmax(axis=1)])
+    model = fit(lambda texts: np.eye(2)[teacher_probs(texts).argmax(axis=1)])
     assert np.isfinite(model.predict_log_proba(NEW)).all()
 
 
 FUNCTIONS: dict[str, tuple[Callable[[Sequence[str]], Any], str]] = {
     "one column": (
-        lambda texts: says(texts)[:, 1],
+        lambda texts: teacher_probs(texts)[:, 1],
         r"The teacher gives probabilities of shape \(60,\) for 60 texts and 2 classes: give one row for each",
     ),
     "three columns": (
@@ -542,15 +547,15 @@ FUNCTIONS: dict[str, tuple[Callable[[Sequence[str]], Any], str]] = {
         r"The teacher gives probabilities of shape \(60, 3\) for 60 texts and 2 classes",
     ),
     "a row too few": (
-        lambda texts: says(texts)[1:],
+        lambda texts: teacher_probs(texts)[1:],
         r"The teacher gives probabilities of shape \(59, 2\) for 60 texts and 2 classes",
     ),
     "logits": (
-        lambda texts: np.log(says(texts)),
+        lambda texts: np.log(teacher_probs(texts)),
         r"The teacher row 1 gives \[-\d.*\]: give probabilities of 0 or more that sum to 1\.",
     ),
     "NaN": (
-        lambda texts: says(texts) * np.nan,
+        lambda texts: teacher_probs(texts) * np.nan,
         r"The teacher row 1 gives \[nan, nan\]: give probabilities of 0 or more that sum to 1\.",
     ),
     "labels": (
@@ -558,7 +563,7 @@ FUNCTIONS: dict[str, tuple[Callable[[Sequence[str]], Any], str]] = {
         r"The teacher gives something that is not a table of numbers: could not convert string to float",
     ),
     "ragged": (
-        lambda texts: [[1.0], *says(texts)[1:].tolist()],
+        lambda texts: [[1.0], *teacher_probs(texts)[1:].tolist()],
         r"The teacher gives something that is not a table of numbers: setting an array element",
     ),
     "nothing": (lambda texts: None, r"The teacher gives .*"),
@@ -577,7 +582,7 @@ def test_a_teacher_for_another_expert_is_refused() -> None:
     with pytest.raises(
         ConfigError, match=r"Soft labels were given, but expert\.kind is 'lstm': set it to given"
     ):
-        classifier(says, **{"expert.kind": "lstm"}).fit(TRAIN, TRAIN_LABELS)
+        classifier(teacher_probs, **{"expert.kind": "lstm"}).fit(TRAIN, TRAIN_LABELS)
     with pytest.raises(MeinError, match=r"^expert\.kind is 'given' but no soft labels are"):
         classifier(None, **{"expert.kind": "given"}).fit(TRAIN, TRAIN_LABELS)
 

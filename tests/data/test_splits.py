@@ -26,7 +26,7 @@ def test_word_strings_are_the_words_of_a_plain_search(text: str) -> None:
 
 
 def plain_key(text: str) -> str:
-    """Character by character, without tables: what `text_key` must say."""
+    """Character by character, without tables: what `text_key` must return."""
     found = ""
     for sign in text.casefold():
         kind = unicodedata.category(sign)
@@ -62,7 +62,7 @@ def test_every_ascii_sign_is_to_ascii_texts_what_it_is_to_others(code: int) -> N
         ("5 $", "5 €"),
         ("😀", "😡"),
         ("?", "!"),
-        ("हि", "हा"),  # told apart by a vowel sign, which is no letter
+        ("हि", "हा"),  # distinguished by a vowel sign, which is no letter
     ],
 )
 def test_symbols_count_and_signs_do_where_there_is_nothing_else(first: str, second: str) -> None:

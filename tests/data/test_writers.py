@@ -1,4 +1,4 @@
-"""Writers: what is written is read back, and a file is either whole or not there."""
+"""Writers: what is written is read back, and a file is either complete or not there."""
 
 import errno
 import json

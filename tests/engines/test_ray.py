@@ -58,8 +58,8 @@ def test_a_worker_lost_in_encoding_and_in_labeling_leaves_no_trace(
         answer = mein("encode", "--like", "run", "--text", "raw.csv", "--out", store, *on_ray)
     assert (answer.code, answer.err) == (0, ""), answer
     assert len(deaths) == 1, "nobody was lost"
-    told = (store / "store.json").read_text(encoding="utf-8")
-    (store / "store.json").write_text(told.replace("raw.csv", str(home / "raw.csv")), encoding="utf-8")
+    manifest = (store / "store.json").read_text(encoding="utf-8")
+    (store / "store.json").write_text(manifest.replace("raw.csv", str(home / "raw.csv")), encoding="utf-8")
     assert content(store) == content(home / "encoded")
     with meanwhile(lambda: lose("*.parquet", "ray::label_slowly")) as deaths:
         answer = mein("label", store, "--by", "run", *on_ray)
@@ -120,7 +120,7 @@ def test_what_ray_cannot_do_is_one_sentence(home: Path, cluster: Any) -> None:
     )
 
 
-def test_what_is_wrong_on_the_cluster_is_told_as_without_it(home: Path, cluster: Any, tmp_path: Path) -> None:
+def test_errors_on_the_cluster_are_the_same_as_without_it(home: Path, cluster: Any, tmp_path: Path) -> None:
     on_ray = ("--engine", "ray", "--address", cluster.address)
     store = shutil.copytree(home / "encoded", tmp_path / "store")
     shard = store / "shard-00004.arrow"

@@ -19,7 +19,7 @@ JOBS = 12
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster() -> Iterator[Any]:
-    """Two nodes of one core; one of them says that it has a GPU."""
+    """Two nodes of one core; one of them claims to have a GPU."""
     with small_cluster(nodes=0) as found:
         found.add_node(num_cpus=1, num_gpus=1)
         ray.init(found.address, log_to_driver=False)
@@ -58,7 +58,7 @@ def test_a_process_on_a_gpu_stays_for_the_next_job() -> None:
     assert len({process for _, _, process in found}) == 1
 
 
-def test_an_error_of_ours_comes_back_whole() -> None:
+def test_an_error_of_mein_comes_back_unchanged() -> None:
     with pytest.raises(RunError) as caught:
         list(work_on_ray(refuse, "shard", [7], 1))
     assert str(caught.value) == "shard 7 is damaged.\nAsk for it again."

@@ -68,14 +68,14 @@ def test_without_the_reference_nothing_is_compared() -> None:
     found = verdict_of([row])
     assert (found.outcome, found.result, found.against) == ("untested", row, ())
     assert title_of(found) == "Trained on labels only"
-    assert sentence_of(found) == ("Whether unlabeled text helps was not measured: expert only, 14.2 % error.")
+    assert sentence_of(found) == ("Whether unlabeled text helps was not measured: expert only, 14.2% error.")
 
 
 def test_a_mixture_without_controls_claims_nothing() -> None:
     systems = {TFIDF: answers(range(200)), MIXTURE: answers(range(98))}
     found = verdict_of(compare(LABELS, systems, seed=0))
     assert title_of(found) == "Trained without controls"
-    assert sentence_of(found) == ("Whether unlabeled text helps was not measured: mixture only, 9.8 % error.")
+    assert sentence_of(found) == ("Whether unlabeled text helps was not measured: mixture only, 9.8% error.")
 
 
 def test_the_reference_may_be_another_system() -> None:
@@ -95,8 +95,8 @@ def test_it_helped_where_the_mixture_beats_the_expert_and_closed_gates() -> None
     assert [row.p_value for row in found.against] == pytest.approx([2 / 2**44, 2 / 2**9])
     assert title_of(found) == "The unlabeled text helped"
     assert sentence_of(found) == (
-        "The unlabeled text helped: 14.2 % -> 9.8 % error (p < 0.0001, expert vs mixture) "
-        "and 10.7 % -> 9.8 % error (p = 0.0039, expert + lexicon, fine-tuned vs mixture: "
+        "The unlabeled text helped: 14.2% -> 9.8% error (p < 0.0001, expert vs mixture) "
+        "and 10.7% -> 9.8% error (p = 0.0039, expert + lexicon, fine-tuned vs mixture: "
         "the same fine-tuning without the imitators)."
     )
 
@@ -107,14 +107,14 @@ def test_a_gain_that_fine_tuning_alone_explains_is_no_help() -> None:
     assert found.outcome == "unclear"
     assert title_of(found) == "No measurable help from the unlabeled text"
     sentence = sentence_of(found)
-    assert sentence.startswith("The unlabeled text did not help measurably: 14.2 % -> 9.8 % error")
-    assert "10.2 % -> 9.8 % error (p = 0.12, expert + lexicon, fine-tuned vs mixture" in sentence
+    assert sentence.startswith("The unlabeled text did not help measurably: 14.2% -> 9.8% error")
+    assert "10.2% -> 9.8% error (p = 0.12, expert + lexicon, fine-tuned vs mixture" in sentence
     assert sentence.endswith("; the difference from expert + lexicon, fine-tuned may be chance.")
 
 
 def test_no_difference_at_all_is_no_help() -> None:
     sentence = sentence_of(verdict(98, 98, 98))
-    assert sentence.startswith("The unlabeled text did not help measurably: 9.8 % -> 9.8 % error")
+    assert sentence.startswith("The unlabeled text did not help measurably: 9.8% -> 9.8% error")
     assert sentence.endswith("; the difference from expert and expert + lexicon, fine-tuned may be chance.")
 
 
@@ -131,7 +131,7 @@ def test_without_closed_gates_the_effect_is_unknown() -> None:
     assert verdict_of(rows).outcome == "untested"
     assert sentence_of(verdict_of(rows)) == (
         "Without closed gates the effect of the unlabeled text is unknown: "
-        "14.2 % -> 9.8 % error (p < 0.0001, expert vs mixture)."
+        "14.2% -> 9.8% error (p < 0.0001, expert vs mixture)."
     )
     assert sentence_of(verdict_of(rows, "imitators")).startswith(
         "Without closed gates the effect of the imitators is unknown: "
@@ -145,7 +145,7 @@ def test_imitators_get_the_credit_where_the_expert_was_trained_on_the_text_itsel
     mixture: int, effect: str
 ) -> None:
     found = verdict_of(rows_of(expert=142, closed=142, mixture=mixture), "imitators")
-    assert sentence_of(found).startswith(f"The imitators {effect}: 14.2 % -> ")
+    assert sentence_of(found).startswith(f"The imitators {effect}: 14.2% -> ")
     assert "imitators" in title_of(found)
 
 
@@ -167,7 +167,7 @@ def test_a_self_training_round_is_compared_with_the_previous_run_only(
     assert "expert" not in sentence_of(found)
     lone = verdict_of(rows_of(expert=600, mixture=98), "self-training")
     assert sentence_of(lone) == (
-        "Self-training was not compared with the previous run: mixture only, 9.8 % error."
+        "Self-training was not compared with the previous run: mixture only, 9.8% error."
     )
 
 

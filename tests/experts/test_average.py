@@ -52,7 +52,7 @@ def test_logits_are_those_of_hand_arithmetic(expert: AverageExpert) -> None:
 
 
 def test_padding_changes_no_logit(expert: AverageExpert) -> None:
-    """Whatever stands there: the lengths alone say what is a word."""
+    """Whatever stands there: only the lengths determine what is a word."""
     alone = logits(expert, [[3, 7, 1]], [3])
     for padding in (0, 5):
         padded = logits(expert, [[3, 7, 1, padding, padding], [2, 4, 6, 8, 1]], [3, 5])
@@ -114,7 +114,7 @@ def test_page_and_card_show_whether_it_has_used_unlabeled_text(tmp_path: Path, i
 
 
 BESIDE_VECTORS = [
-    (Death("expert", what="say"), ""),  # told, not begun
+    (Death("expert", what="log"), ""),  # logged, not begun
     (Death("expert", what="open .vectors", at=2, torn=True), ".vectors*.tmp"),
     (Death("expert", what="os.rename .vectors"), ".vectors*.tmp"),
     (Death("expert", what="open .expert.checkpoint"), "vectors.safetensors"),

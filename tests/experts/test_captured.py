@@ -151,7 +151,7 @@ def test_shapes_of_an_objective() -> None:
 
 
 class Watched(LSTMExpert):
-    """An expert that tells what it was made ready for."""
+    """An expert that records what it was prepared for."""
 
     ready: set[LstmShape] | None = None
 

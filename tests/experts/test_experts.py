@@ -76,7 +76,7 @@ TEXTS = tiny.TEXTS
 TRAINING_TEXT = [*TEXTS.labeled_texts, *TEXTS.unlabeled_texts]
 
 
-def says(texts: Sequence[str]) -> np.ndarray:
+def teacher_probs(texts: Sequence[str]) -> np.ndarray:
     """A teacher that only counts letters, of a text at a time."""
     share = np.array([(1 + text.count("e")) / (2 + text.count("e") + text.count("o")) for text in texts])
     return np.stack([1 - share, share], axis=1)
@@ -114,7 +114,7 @@ def run(models: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.
 
     Stage 3 takes its steps, but may not leave its start.
     """
-    folder, teachers = tmp_path_factory.mktemp("runs"), {"given": says}
+    folder, teachers = tmp_path_factory.mktemp("runs"), {"given": teacher_probs}
 
     def train(kind: str, training: str) -> Path:
         path = folder / f"{kind} {training}"
@@ -136,7 +136,7 @@ def tensors(path: Path, name: str) -> dict[str, torch.Tensor]:
     return load_tensors(path / f"{name}.safetensors")[0]
 
 
-def said(path: Path, system: str) -> np.ndarray:
+def predictions_of(path: Path, system: str) -> np.ndarray:
     """log p(y | X) (n, Y) of one system on the test documents."""
     return np.stack(pq.read_table(path / "predictions.parquet")[system].to_numpy())
 
@@ -152,9 +152,9 @@ def same(some: dict[str, torch.Tensor], others: dict[str, torch.Tensor]) -> bool
 def test_runs_with_its_controls_and_predicts_from_its_folder(run: Run, kind: str, training: str) -> None:
     path = run(kind, training)
     assert pq.read_table(path / "predictions.parquet").column_names == ["label", *SYSTEMS]
-    model = load_model(path, "cpu", says if kind == "given" else None)
+    model = load_model(path, "cpu", teacher_probs if kind == "given" else None)
     assert model.config.expert.kind == kind
-    assert_allclose(model.log_probs(TEXTS.test_texts), said(path, MIXTURE), atol=1e-5)
+    assert_allclose(model.log_probs(TEXTS.test_texts), predictions_of(path, MIXTURE), atol=1e-5)
     for control, epochs in (("expert", 2), ("closed", 2), ("random", 2), ("mixture", 2)):
         lines = RunFolder(path).metrics(control)
         assert len(lines) == (0 if (kind, control) == ("given", "expert") else epochs)
@@ -166,7 +166,7 @@ def test_closed_gates_are_the_bare_expert_where_nothing_was_tuned(run: Run, kind
     """Though steps were taken in stage 3: its start was the best, and is what is kept."""
     path = run(kind, training)
     assert same(tensors(path, "closed"), tensors(path, "expert"))
-    assert_array_equal(said(path, CLOSED_GATES), said(path, EXPERT))
+    assert_array_equal(predictions_of(path, CLOSED_GATES), predictions_of(path, EXPERT))
 
 
 def test_no_training_is_another_in_disguise(run: Run) -> None:
@@ -241,7 +241,7 @@ def test_elmo_stays_frozen_in_every_stage(run: Run, models: Path) -> None:
 IN_LANGUAGE_MODEL = [
     ("language_model 1/2", 4, ALWAYS),
     ("language_model 1/2", 3, ALWAYS),
-    ("language_model epoch 1", 1, ALWAYS),  # told, not yet saved
+    ("language_model epoch 1", 1, ALWAYS),  # logged, not yet saved
     ("language_model 2/2", 5, NEVER),
     ("language_model 2/2", 6, ALWAYS),
 ]
@@ -383,7 +383,7 @@ def test_test_labels_change_the_verdict_alone(tmp_path: Path, files: Files, hone
         "predictions.parquet",
         "highlights.json",
     }
-    assert_array_equal(said(tmp_path / "run", MIXTURE), said(honest[0], MIXTURE))
+    assert_array_equal(predictions_of(tmp_path / "run", MIXTURE), predictions_of(honest[0], MIXTURE))
     before, after = (
         [line for line in tiny.timeless_metrics(path) if line["stage"] != "verdict"]
         for path in (honest[0], tmp_path / "run")
@@ -599,7 +599,7 @@ def test_a_classifier_is_saved_loaded_and_pickled(tmp_path: Path, bert: Path, ki
         TEXTS.labeled_texts, TEXTS.labeled_labels, unlabeled=TEXTS.unlabeled_texts[:50]
     )
     answers = model.predict_proba(TEXTS.test_texts)
-    assert np.ptp(answers[:, 0]) > 1e-3  # it tells texts apart
+    assert np.ptp(answers[:, 0]) > 1e-3  # it distinguishes texts
     model.save(tmp_path / "saved")
     assert_array_equal(
         MeinClassifier.load(tmp_path / "saved", "cpu").predict_proba(TEXTS.test_texts), answers

@@ -107,7 +107,7 @@ def test_the_api_fits_saves_and_loads_a_new_kind(tmp_path: Path) -> None:
 def test_the_shell_reports_and_predicts_with_a_new_kind(tmp_path: Path) -> None:
     tiny.run(tmp_path / "run", expert__kind="max")
     run = read_finished(tmp_path / "run")
-    assert (run.reads_raw_text, run.is_given, run.knows_labels_only) == (True, False, False)
+    assert (run.learns_from_unlabeled, run.is_given, run.knows_labels_only) == (True, False, False)
     assert mein("report", tmp_path / "run").code == 0
     texts = write_csv(tmp_path / "texts.csv", TEXTS.test_texts)
     assert mein("predict", tmp_path / "run", texts, "--out", tmp_path / "out.csv").code == 0

@@ -459,7 +459,7 @@ def test_batches_come_in_their_order_fetched_ahead_and_errors_come_through() -> 
 
 
 def bigram_language(words: int, documents: int, length: int) -> tuple[Ragged, np.ndarray, np.ndarray]:
-    """Documents of a random bigram model, its p(next | word) (V, V), and how often it says each word (V,)."""
+    """Documents of a random bigram model, its p(next | word) (V, V), and the frequency of each word (V,)."""
     draw = np.random.default_rng(0)
     P = draw.dirichlet(np.full(words, 0.3), size=words)
     pi = np.linalg.matrix_power(P, 500)[0]

@@ -251,11 +251,11 @@ def test_ivat_pushes_every_word_only_along_the_ways_to_its_neighbors() -> None:
             wanted = perturbation[row, t].numpy()
             coefficients = np.linalg.lstsq(ways.T, wanted, rcond=None)[0]
             assert np.abs(ways.T @ coefficients - wanted).max() < 1e-12
-            assert np.abs(wanted).max() > 1e-6  # K = 3 < D = 6: the span says something
+            assert np.abs(wanted).max() > 1e-6  # K = 3 < D = 6: the span restricts it
 
 
 def test_ivat_with_one_neighbor_pushes_along_it_by_its_slope() -> None:
-    """logits = (w . sum of e, 0): the gradient is the same for all words, and d_t (g . d_t) can be told."""
+    """logits = (w . sum of e, 0): the gradient is the same for all words, and d_t (g . d_t) is known."""
     w = torch.tensor([3.0, 1.0], dtype=torch.double)
     directions = torch.tensor([[1.0, 0.0], [0.0, -1.0], [0.6, 0.8]], dtype=torch.double)[None, :, None]
 

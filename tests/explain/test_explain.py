@@ -62,7 +62,7 @@ def trained() -> MeinClassifier:
 
 def check_sums(found: Explanation) -> None:
     """log_odds = expert + sum of imitators, an imitator = sum of its fragments; no parts in silence."""
-    if found.is_silent:
+    if found.is_empty:
         assert (found.expert, sum(found.imitators.values()), found.fragments) == (0.0, 0.0, ())
         return
     assert found.log_odds == pytest.approx(found.expert + sum(found.imitators.values()), abs=EXACT)
@@ -130,7 +130,7 @@ def test_labels_that_are_numbers_may_be_given_as_words() -> None:
     assert classifier.explain(NEW[0], label="1") == classifier.explain(NEW[0], label=1, against=0)
 
 
-def test_each_part_is_what_its_network_said(of_three: Model) -> None:
+def test_each_part_is_what_its_network_predicted(of_three: Model) -> None:
     """The expert's part is its own z, an imitator's its own alpha, weighed and cooled."""
     documents = of_three.encode(NEW[:1])
     found = explain(of_three, NEW[0])
@@ -182,7 +182,7 @@ def test_fragments_are_the_windows_of_the_text(of_three: Model) -> None:
 
 
 @torch.no_grad()
-def test_a_fragment_shows_what_its_imitator_says_of_it(of_three: Model) -> None:
+def test_a_fragment_shows_its_imitator_s_prediction(of_three: Model) -> None:
     """p_ij of the pieces that it holds, alone in the world: no window looks beyond them."""
     text = "never dull well worth it"
     pieces = of_three.indexer.pieces.encode([text])[0]
@@ -196,7 +196,7 @@ def test_a_fragment_shows_what_its_imitator_says_of_it(of_three: Model) -> None:
         assert sum(fragment.probabilities) == pytest.approx(1.0, abs=1e-5)
 
 
-def test_a_negative_gate_turns_what_a_fragment_says(unlike_priors: Model) -> None:
+def test_a_negative_gate_inverts_a_fragment_s_contribution(unlike_priors: Model) -> None:
     """The sign of a contribution and the fragment's own p_ij then differ, and both are shown."""
     turned = replace(unlike_priors, gates=-unlike_priors.gates)
     ours, theirs = (explain(model, NEW[0], "positive", "negative") for model in (unlike_priors, turned))
@@ -270,7 +270,7 @@ def test_fragments_quote_signs_that_no_piece_spells(of_three: Model) -> None:
     assert [row["text"] for row in named] == [fragment.text for fragment in found.fragments[:5]]
 
 
-def test_the_page_is_whole_and_escaped(of_three: Model) -> None:
+def test_the_page_is_complete_and_escaped(of_three: Model) -> None:
     text = '<script>alert("dreadful")</script> & lovely'
     page = as_page(explain(of_three, text))
     root = ElementTree.fromstring(
@@ -306,7 +306,7 @@ def test_who_a_fragment_spoke_for(of_three: Model) -> None:
 def test_an_empty_text_is_explained_by_the_prior(unlike_priors: Model) -> None:
     found = explain(unlike_priors, " \n ")
     assert (found.label, found.alternative) == ("negative", "positive")
-    assert found.is_silent
+    assert found.is_empty
     assert found.log_odds == pytest.approx(np.log(unlike_priors.prior[0] / unlike_priors.prior[1]))
     assert (found.expert, found.imitators, found.fragments) == (0.0, {1: 0.0, 2: 0.0}, ())
 
@@ -318,12 +318,12 @@ def test_where_labels_are_equally_likely_explain_names_the_predicted_one(unlike_
 
 def test_unknown_characters_are_shown_as_they_were_written(unlike_priors: Model) -> None:
     found = explain(unlike_priors, "☃☃")
-    assert not found.is_silent
+    assert not found.is_empty
     assert {fragment.text.replace(" ", "") for fragment in found.fragments} <= {"☃", "☃☃"}
     assert len(found.fragments) > 0
 
 
-def test_without_raw_text_the_expert_said_it_all() -> None:
+def test_without_raw_text_the_expert_is_the_only_part() -> None:
     found = tiny().fit(TEXTS, LABELS).explain(NEW[0])
     assert (found.imitators, found.fragments) == ({}, ())
     assert found.log_odds == pytest.approx(found.expert, abs=EXACT)

@@ -138,7 +138,7 @@ def test_without_a_mixture_nothing_is_written(model: Model, tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_excerpt_keeps_where_most_was_said() -> None:
+def test_an_excerpt_keeps_the_most_influential_part() -> None:
     words = [f"word{k}" for k in range(100)]
     text = " ".join(words)
     at = text.index("word70")

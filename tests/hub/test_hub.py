@@ -1,4 +1,4 @@
-"""Fetched models: whole or not there, offline, never pickled; every refusal is one sentence."""
+"""Fetched models: complete or not there, offline, never pickled; every refusal is one sentence."""
 
 import builtins
 import json
@@ -123,12 +123,12 @@ def test_a_name_on_the_hub_is_one_sentence_when_offline(tmp_path: Path) -> None:
         "except ConfigError as problem:\n    print(problem)\n"
     )
     offline = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "cache")}
-    said, noise = output_of(script, str(tmp_path / "model"), **offline)
-    assert said.startswith(
+    printed, noise = output_of(script, str(tmp_path / "model"), **offline)
+    assert printed.startswith(
         "'somebody/some-model' is no folder here, and as a name on the hub it cannot be re"
     )
-    assert said.endswith("): go online once, or give a local folder.\n")
-    assert said.count("\n") == 1
+    assert printed.endswith("): go online once, or give a local folder.\n")
+    assert printed.count("\n") == 1
     assert noise == ""
     assert not (tmp_path / "model").exists()
 
@@ -236,7 +236,7 @@ def test_settings_that_leave_nothing_are_refused(source: Path, tmp_path: Path) -
         pooling_of(source)
 
 
-def test_without_the_extra_one_sentence_says_what_to_install(
+def test_without_the_extra_one_sentence_names_what_to_install(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import_module = builtins.__import__

@@ -43,7 +43,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_first_layers_say_what_they_say_in_the_whole_network(
+def test_the_first_layers_give_the_same_as_in_the_full_network(
     kind: str, sources: dict[str, Path], tmp_path: Path
 ) -> None:
     fetch(str(sources[kind]), tmp_path / "model", classes=2, layers=2)

@@ -21,7 +21,7 @@ WORDS = ragged([[1, 2], [3], [2, 2, 1]])
 
 
 class Adding(Expert):
-    """Says how large the words of a document are together, times a weight for each class."""
+    """Logits: the sum of a document's words times a weight for each class."""
 
     classes = 2
 
@@ -88,7 +88,7 @@ def test_a_run_whose_mixture_stays_at_its_start_reads_no_document_twice(
     assert len({row.scores.error for row in rows if row.name in (EXPERT, CLOSED_GATES)}) == 1
 
 
-def test_what_was_remembered_is_what_would_have_been_said(
+def test_cached_logits_are_those_that_would_be_computed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run that asks each time leaves the same files, to the bit."""

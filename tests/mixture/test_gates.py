@@ -83,7 +83,7 @@ def test_the_scale_is_the_deviation_between_documents_by_hand() -> None:
     assert weighed == pytest.approx(copied)
 
 
-def test_who_hardly_says_anything_is_not_made_to_shout() -> None:
+def test_a_component_of_small_scale_is_not_amplified() -> None:
     """30 documents of one label, 20 of the other, and a component with a constant bias of 0.001."""
     alpha = np.tile(np.array([0.001, 0.0]), (1, 50, 1))
     gates, _ = fit_gates(np.zeros((50, 2)), alpha, np.repeat([1, 0], [30, 20]))
@@ -107,7 +107,7 @@ def test_gates_that_would_harm_are_opened_less_and_without_their_tau() -> None:
 
 
 def test_a_mixture_that_errs_nowhere_on_dev_is_calibrated_all_the_same() -> None:
-    """Its gates are as large as they may be, and so are its logits: tau says how large."""
+    """Its gates are as large as they may be, and so are its logits: tau is their scale."""
     z, alpha, labels = evidence(75, 4, truth=0.8)
     gates, tau = fit_gates(z, alpha, labels)
     mixed = z + np.einsum("i,iny->ny", gates, alpha)

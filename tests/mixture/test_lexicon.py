@@ -25,7 +25,7 @@ from mein.mixture.lexicon import (
     LEXICON,
     LEXICON_OF_TRAIN,
     codes_of,
-    informativeness,
+    informativeness_of,
     learn_lexicon,
     load_lexicon,
 )
@@ -94,25 +94,27 @@ def test_it_is_logistic_regression_on_what_naive_bayes_weighs(classes: int) -> N
     lexicon = learn_lexicon(pieces, labels, weights, classes, V)
     vectors = CountVectorizer(analyzer=lambda row: list(n_grams(row)), min_df=2, binary=True)
     holds = vectors.fit_transform(pieces.to_lists()).toarray()
-    telling = np.array(log_odds(holds, labels, weights))
-    np.testing.assert_allclose(np.sort(lexicon.telling), np.sort(telling), rtol=1e-5)
+    informativeness = np.array(log_odds(holds, labels, weights))
+    np.testing.assert_allclose(np.sort(lexicon.informativeness), np.sort(informativeness), rtol=1e-5)
     learned = LogisticRegression(C=30.0, max_iter=1000)
-    learned.fit(normalize(holds * telling), labels, sample_weight=weights)
-    wanted = learned.predict_log_proba(normalize(vectors.transform(others.to_lists()).toarray() * telling))
+    learned.fit(normalize(holds * informativeness), labels, sample_weight=weights)
+    wanted = learned.predict_log_proba(
+        normalize(vectors.transform(others.to_lists()).toarray() * informativeness)
+    )
     found = lexicon.log_probs(others)
     np.testing.assert_allclose(found, wanted, atol=5e-3)
     assert (found.argmax(1) != found.argmax(1)[0]).any()
 
 
-def test_what_an_entry_tells_by_hand() -> None:
+def test_the_informativeness_of_an_entry_by_hand() -> None:
     """Entry 0 stands in 2 documents of the first class and 0 of the second, entry 1 in 1 and 1."""
     holds = csr_array(np.array([[1, 0], [1, 1], [0, 0], [0, 1]], np.float32))
-    found = informativeness(holds, np.array([0, 0, 0, 1]), np.ones(4))
+    found = informativeness_of(holds, np.array([0, 0, 0, 1]), np.ones(4))
     first, second = (2 + 1) / (3 + 2), (0 + 1) / (1 + 2)
     np.testing.assert_allclose(found, [np.log(first / second), np.log((1 - second) / (1 - first))], rtol=1e-6)
-    twice = informativeness(holds, np.array([0, 0, 0, 1]), np.array([2.0, 1.0, 1.0, 1.0]))
+    twice = informativeness_of(holds, np.array([0, 0, 0, 1]), np.array([2.0, 1.0, 1.0, 1.0]))
     np.testing.assert_allclose(twice[0], np.log((3 + 1) / (4 + 2) / second), rtol=1e-6)
-    assert informativeness(holds, np.zeros(4, int), np.ones(4)).tolist() == [1.0, 1.0]
+    assert informativeness_of(holds, np.zeros(4, int), np.ones(4)).tolist() == [1.0, 1.0]
 
 
 def test_of_very_many_documents_it_reads_some_drawn_alike_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,7 +158,7 @@ def test_a_document_gets_the_same_word_alone_and_in_company() -> None:
     np.testing.assert_array_equal(together, np.concatenate(alone))
 
 
-def test_pieces_that_it_never_saw_say_nothing() -> None:
+def test_unseen_pieces_contribute_nothing() -> None:
     pieces, labels = documents(100)
     lexicon = learn_lexicon(pieces, labels, np.ones(100), 3, 40)
     empty, strange, mixed = lexicon.log_probs(ragged([[], [30, 39], [30, 1, 39]]))
@@ -188,7 +190,7 @@ def test_a_class_without_documents_is_unlikely_but_not_impossible() -> None:
 
 
 @pytest.mark.parametrize("rows", [[[1, 2], [1, 2]], [[], []]], ids=["one label", "no piece"])
-def test_with_nothing_to_learn_it_says_the_same_of_all(rows: list[list[int]]) -> None:
+def test_with_nothing_to_learn_it_predicts_the_same_for_all(rows: list[list[int]]) -> None:
     labels = np.array([0, 0]) if rows[0] else np.array([0, 1])
     log_probs = learn_lexicon(ragged(rows), labels, np.ones(2), 2, V).log_probs(ragged([[1], [5, 6]]))
     assert np.isfinite(log_probs).all()
@@ -283,7 +285,7 @@ def test_experts_that_are_pushed_can_have_one(tmp_path: Path, training: str) -> 
     assert load_model(tmp_path, "cpu").lexicon is not None
 
 
-def test_copies_say_the_same(finished: Path, tmp_path: Path) -> None:
+def test_copies_predict_the_same(finished: Path, tmp_path: Path) -> None:
     model, texts = load_model(finished, "cpu"), tiny.TEXTS.test_texts
     model.save(tmp_path / "copy")
     for copy in (load_model(tmp_path / "copy", "cpu"), pickle.loads(pickle.dumps(model))):  # noqa: S301
@@ -294,7 +296,7 @@ def test_copies_say_the_same(finished: Path, tmp_path: Path) -> None:
     assert model.fingerprint != load_model(finished, "cpu").fingerprint
 
 
-def test_a_run_that_lost_it_says_so(finished: Path, tmp_path: Path) -> None:
+def test_a_run_that_lost_it_is_refused(finished: Path, tmp_path: Path) -> None:
     load_model(finished, "cpu").save(tmp_path / "copy")
     (tmp_path / "copy" / LEXICON).unlink()
     with pytest.raises(RunError, match=r"lexicon\.safetensors is missing"):

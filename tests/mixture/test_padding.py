@@ -114,7 +114,7 @@ def test_batches_of_any_size_give_the_same_logits_and_alpha(
     texts = [draw.integers(1, VOCABULARY, draw.integers(0, 15)).tolist() for _ in range(30)]
     expert, imitators = expert_of(torch.float32), imitators_of(torch.float32)
     words, pieces = ragged([[*text, 1] for text in texts]), ragged(texts)
-    monkeypatch.setattr("mein.mixture.inference.BATCH_TOKENS", tokens)
+    monkeypatch.setattr("mein.runtime.device.BATCH_TOKENS", tokens)
     z, alpha = expert_logits(expert, words), imitator_alpha(imitators, pieces, CLASSES)
     with torch.no_grad():
         for row, text in enumerate(texts):

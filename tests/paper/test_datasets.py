@@ -275,7 +275,7 @@ def test_r52_from_sgm_takes_single_topics_that_both_parts_have(tmp_path: Path) -
         story(4, "TRAIN", ["tea"]),  # no test document has it: raw
         story(5, "TRAIN", [], body=False),  # nothing to read
         story(6, "NOT-USED", ["cocoa"]),
-        story(7, "TRAIN", ["cocoa"], judged="NO"),
+        story(7, "TRAIN", ["cocoa"], usable="NO"),
         story(8, "TEST", ["cocoa"]),
         story(9, "TEST", ["earn", "acq"]),  # neither test nor raw
         story(10, "TEST", ["earn"]),
@@ -471,7 +471,7 @@ def test_an_unknown_name_is_refused_with_the_nearest() -> None:
     refuses(lambda: find_benchmark("zzz"), "There is no benchmark 'zzz'; there are imdb, imdb-extra, elec")
 
 
-def test_each_benchmark_tells_all_about_itself() -> None:
+def test_each_benchmark_describes_itself() -> None:
     for name, benchmark in BENCHMARKS.items():
         assert benchmark.name == name
         assert benchmark.where
@@ -515,7 +515,7 @@ def test_the_command_prepares_and_sums_up(tmp_path: Path) -> None:
     ]
 
 
-def test_the_command_says_where_to_get_what_it_cannot_fetch() -> None:
+def test_the_command_shows_where_to_get_what_it_cannot_fetch() -> None:
     _, _, problem = run("rcv1")
     assert isinstance(problem, InputError)
     assert "rcv1 cannot be downloaded from here; get it from NIST's page" in str(problem)

@@ -32,7 +32,7 @@ class Server:
         self.etag = '"first"'
         self.status: int | None = None
         self.takes_ranges = True
-        self.tells_length = True
+        self.sends_length = True
         self.cuts: list[int] = []  # how many bytes to send before hanging up, a request each
         self.ranges: list[str] = []
         self.http = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
@@ -58,7 +58,7 @@ class Server:
                 if start:
                     whole = len(server.content)
                     self.send_header("Content-Range", f"bytes {start}-{whole - 1}/{whole}")
-                if server.tells_length:
+                if server.sends_length:
                     self.send_header("Content-Length", str(len(body)))
                 if server.etag:
                     self.send_header("ETag", server.etag)
@@ -90,13 +90,13 @@ def refuses(call: Callable[[], object], sentence: str) -> None:
 
 
 def test_a_file_comes_once_and_with_progress(server: Server, tmp_path: Path) -> None:
-    told: list[tuple[int, int | None]] = []
+    reported: list[tuple[int, int | None]] = []
     download = Download(server.url, len(CONTENT), SHA)
-    path = fetch(download, tmp_path / "cache", lambda done, total: told.append((done, total)))
+    path = fetch(download, tmp_path / "cache", lambda done, total: reported.append((done, total)))
     assert path == tmp_path / "cache" / "set.bin"
     assert path.read_bytes() == CONTENT
-    assert told[0] == (0, 300_000)
-    assert told[-1] == (300_000, 300_000)
+    assert reported[0] == (0, 300_000)
+    assert reported[-1] == (300_000, 300_000)
     assert fetch(download, tmp_path / "cache") == path
     assert server.ranges == [""]
     assert {entry.name for entry in path.parent.iterdir()} == {"set.bin", ".lock"}
@@ -147,7 +147,7 @@ def test_a_part_longer_than_the_file_is_thrown_away(server: Server, tmp_path: Pa
 
 
 def test_a_file_without_a_length_ends_where_it_ends(server: Server, tmp_path: Path) -> None:
-    server.tells_length = False
+    server.sends_length = False
     assert fetch(Download(server.url), tmp_path).read_bytes() == CONTENT
     server.cuts = [10]
     refuses(
@@ -166,7 +166,7 @@ def test_another_checksum_is_refused_and_the_file_removed(server: Server, tmp_pa
 def test_another_size_is_refused_before_it_comes(server: Server, tmp_path: Path) -> None:
     sentence = "has 300,000 bytes instead of 5: it is not the published file; fetch it elsewhere"
     refuses(lambda: fetch(Download(server.url, 5), tmp_path), sentence)
-    server.tells_length = False
+    server.sends_length = False
     refuses(lambda: fetch(Download(server.url, 5), tmp_path), "sends more than the 5 bytes expected")
     assert not (tmp_path / "set.bin").exists()
 
@@ -218,7 +218,7 @@ def test_of_two_at_once_the_second_waits_and_finds_the_file(server: Server, tmp_
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "reported"),
     [
         (b"<html>moved</html>", "rotten holds no rt-polarity.neg and no rt-polarity.pos"),
         (gzip.compress(CONTENT)[:1000], r"set.bin is truncated or damaged \(.*\)"),
@@ -226,13 +226,13 @@ def test_of_two_at_once_the_second_waits_and_finds_the_file(server: Server, tmp_
     ids=["a page", "a part"],
 )
 def test_a_download_that_cannot_be_read_is_fetched_anew_and_a_source_stays(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: bytes, told: str
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: bytes, reported: str
 ) -> None:
     monkeypatch.setenv("MEIN_CACHE", str(tmp_path / "mein"))
     free = replace(find_benchmark("rotten"), downloads=(Download(server.url),))
     monkeypatch.setitem(BENCHMARKS, "rotten", free)
-    server.content, server.tells_length = body, False
-    sentence = f"{told}: the download was removed. Run the same command again to fetch it again, or fetch"
+    server.content, server.sends_length = body, False
+    sentence = f"{reported}: the download was removed. Run the same command again to fetch it again, or fetch"
     for _ in range(2):
         refuses(lambda: prepare_benchmark("rotten", None, tmp_path / "out"), sentence)
         assert not (tmp_path / "mein" / "data" / "rotten" / "set.bin").exists()
@@ -240,7 +240,7 @@ def test_a_download_that_cannot_be_read_is_fetched_anew_and_a_source_stays(
     own = tmp_path / "own" / "rotten" / "set.bin"
     own.parent.mkdir(parents=True)
     own.write_bytes(body)
-    refuses(lambda: prepare_benchmark("rotten", own.parent, tmp_path / "out"), f"{told}[:;] (give|fetch)")
+    refuses(lambda: prepare_benchmark("rotten", own.parent, tmp_path / "out"), f"{reported}[:;] (give|fetch)")
     assert own.read_bytes() == body
 
 

@@ -176,13 +176,13 @@ def test_labels_may_be_weighed_if_all_runs_in_a_folder_do(
         run_column(weighed, [cell])
 
 
-def test_each_variant_is_told_of_its_own_system(
+def test_each_variant_reports_its_own_system(
     experiment: Experiment, lines: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     systems = (EXPERT, CLOSED_GATES, RANDOM_IMITATORS, MIXTURE)
     count = len(tiny.TEXTS.test_texts)
-    told = {system: np.arange(count) != at for at, system in enumerate(systems)}
-    monkeypatch.setattr("paper.column.read_correct", lambda folder: told)
+    shown = {system: np.arange(count) != at for at, system in enumerate(systems)}
+    monkeypatch.setattr("paper.column.read_correct", lambda folder: shown)
     again = replace(experiment, results=tmp_path)
     run_column(again, [Cell("toy", "lm-lstm", variant, 0) for variant in VARIANTS])
     found = {line["variant"]: systems[int((~correct_of(line)).argmax())] for line in read_lines(tmp_path)}
@@ -444,8 +444,8 @@ def test_a_gpu_that_is_full_fails_one_run_after_another(
         reproduce(request(elsewhere(tmp_path)), jobs=1)
 
 
-class Heard(Quiet):
-    """A reporter that remembers what was said."""
+class KeptLines(Quiet):
+    """A reporter that keeps its lines."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -454,14 +454,14 @@ class Heard(Quiet):
         self.lines.append(line)
 
 
-def test_no_amount_of_text_is_told_that_is_not_there(
+def test_no_amount_of_text_is_reported_that_does_not_exist(
     experiment: Experiment, lines: list[dict[str, Any]]
 ) -> None:
     """120 unlabeled documents, of which 12 are held out."""
     asked = [Cell("toy", "lm-lstm", "imn", 0, unlabeled=amount) for amount in (30, 120, 121, 5_000)]
-    heard = Heard()
-    assert cells_that_fit(replace(experiment, reporter=heard), asked) == asked[:2]
-    assert heard.lines[-1] == "toy has 108 unlabeled documents to learn from: 121, 5,000 are left out."
+    reporter = KeptLines()
+    assert cells_that_fit(replace(experiment, reporter=reporter), asked) == asked[:2]
+    assert reporter.lines[-1] == "toy has 108 unlabeled documents to learn from: 121, 5,000 are left out."
 
 
 @pytest.mark.parametrize(
@@ -485,7 +485,7 @@ def test_what_the_grid_sets_is_refused(experiment: Experiment, name: str) -> Non
 
 
 @pytest.mark.parametrize("preset", ["small", "paper", "miyato"])
-def test_a_row_is_what_its_title_says_whatever_the_preset(experiment: Experiment, preset: str) -> None:
+def test_a_row_matches_its_title_whatever_the_preset(experiment: Experiment, preset: str) -> None:
     config = replace(experiment, preset=preset).config("toy", "lstm", 3)
     assert (config.expert.kind, config.expert.training, config.seed) == ("lstm", "plain", 3)
     assert (config.mixture.gates, config.mixture.centers_evidence) == ("free", True)
@@ -502,8 +502,8 @@ def test_results_of_other_settings_are_neither_taken_nor_joined(
     for name, value in (("expert_training.epochs", 3), ("expert.mlp_dropout", 0.1)):
         with pytest.raises(ConfigError, match=sentence):
             reproduce(request(experiment, **wanted, settings=SETTINGS | {name: value}), jobs=1)
-    told = SETTINGS | {"runtime.checkpoint_seconds": 5.0}
-    reproduce(request(experiment, experts=("lm-lstm",), settings=told), jobs=1)
+    shown = SETTINGS | {"runtime.checkpoint_seconds": 5.0}
+    reproduce(request(experiment, experts=("lm-lstm",), settings=shown), jobs=1)
 
 
 def test_runs_of_other_settings_are_not_taken_for_these(
@@ -521,7 +521,7 @@ def test_settings_of_a_language_model_do_not_part_results_without_one(experiment
     assert other.digest("toy", "lm-lstm") != experiment.digest("toy", "lm-lstm")
 
 
-def test_the_page_says_where_settings_differ() -> None:
+def test_the_page_shows_where_settings_differ() -> None:
     lines = [made_up("lstm", "plain", 0, 100), made_up("lm-lstm", "plain", 0, 100) | {"settings": "e"}]
     assert "different settings" not in tables.results_page(lines)
     page = tables.results_page([*lines, made_up("lstm", "imn", 1, 100) | {"settings": "e"}])
@@ -586,7 +586,7 @@ def test_runs_their_language_model_and_their_lines_have_the_choices_of_their_dat
 def test_published_rows_have_the_choices_of_the_grid() -> None:
     """But for a few: ADV at another learning rate, and experts that read less of a document.
 
-    What a row of ours started from is told by its command alone.
+    What a row of ours started from is shown by its command alone.
     """
     others = {("rotten", "adv-lm-lstm")}
     others |= {("imdb-400", "adv-lm-lstm"), ("imdb-150k", "lstm")}
@@ -640,11 +640,11 @@ def test_time_outlives_a_kill(tmp_path: Path) -> None:
     assert seconds_of(folder) == 7.0
 
 
-def test_a_line_tells_the_time_of_what_it_shares(experiment: Experiment, lines: list[dict[str, Any]]) -> None:
+def test_a_line_has_the_time_of_what_it_shares(experiment: Experiment, lines: list[dict[str, Any]]) -> None:
     shared = [RunFolder(experiment.work / "toy" / name) for name in ("text", "language-model-lm-lstm-6")]
     assert min(map(seconds_of, shared)) > 0
-    told = {line["shared_seconds"] for line in lines}
-    assert told == {round(sum(map(seconds_of, shared)), 1)}
+    shown = {line["shared_seconds"] for line in lines}
+    assert shown == {round(sum(map(seconds_of, shared)), 1)}
     page = tables.results_page([made_up("lstm", variant, 0, 100) for variant in ("plain", "imn")])
     assert "; 1 minutes of runs. " in page  # both cells are of one run
     assert "minutes of encoding, language models, and previous runs: lstm 1.5." in page
@@ -693,9 +693,9 @@ def test_the_table_of_speed_comes_from_the_benches(tmp_path: Path) -> None:
     row = {"windows": [1, 2], "paper": 236_065, "tokens_per_second": rates}
     (tmp_path / "bench-imitators.json").write_text(json.dumps({"device": "a", "rows": [row]}))
     table = speed_table(tmp_path)
-    told = "2,000,000 (1,900,000 to 2,100,000) | 500,000 (400,000 to 600,000) | 4.0"
-    assert f"| adv-lm-lstm | {told} | 13,791 |" in table
-    assert f"| c = 1, 2 | {told} | 236,065 |" in table
+    shown = "2,000,000 (1,900,000 to 2,100,000) | 500,000 (400,000 to 600,000) | 4.0"
+    assert f"| adv-lm-lstm | {shown} | 13,791 |" in table
+    assert f"| c = 1, 2 | {shown} | 236,065 |" in table
     (tmp_path / "bench-experts.json").write_text("[]")
     with pytest.raises(InputError, match=r"bench-experts\.json is no result of a bench"):
         speed_table(tmp_path)
@@ -705,7 +705,7 @@ def test_without_a_bench_there_is_no_table_of_speed(tmp_path: Path) -> None:
     assert speed_table(tmp_path) == ""
 
 
-def test_a_seed_without_its_split_is_told_how_to_make_it(tmp_path: Path) -> None:
+def test_a_seed_without_its_split_is_refused_with_how_to_make_it(tmp_path: Path) -> None:
     put_data(tmp_path / "data/rotten/seed-0")
     put_data(tmp_path / "data/rotten/seed-1")
     own = elsewhere(tmp_path)
@@ -823,7 +823,7 @@ def test_results_that_cannot_be_written_are_refused_before_the_work(tmp_path: Pa
     assert not list(tmp_path.glob("work/**/expert.safetensors"))
 
 
-def test_several_at_a_time_say_which_have_ended_and_why_one_failed(tmp_path: Path) -> None:
+def test_several_at_a_time_report_which_have_ended_and_why_one_failed(tmp_path: Path) -> None:
     put_data(tmp_path / "data/bad", dev={"text": ["a"], "label": ["of no class"]})
     put_data(tmp_path / "data/toy")
     (tmp_path / "mein.py").write_text("1 / 0", encoding="utf-8")  # of no interest to the processes
@@ -837,11 +837,11 @@ def test_several_at_a_time_say_which_have_ended_and_why_one_failed(tmp_path: Pat
         text=True,
         check=False,
     )
-    told = " ".join((ended.stdout + ended.stderr).split())
-    assert ended.returncode == 2, told
-    assert "toy, lstm, seed 0, main has ended." in told
-    assert "6 of 6: " in told
-    assert "bad, lstm, seed 0, main failed." in told
-    assert told.count("Error: ") == 1
-    assert "3 of 6 runs failed. The first: " in told
+    shown = " ".join((ended.stdout + ended.stderr).split())
+    assert ended.returncode == 2, shown
+    assert "toy, lstm, seed 0, main has ended." in shown
+    assert "6 of 6: " in shown
+    assert "bad, lstm, seed 0, main failed." in shown
+    assert shown.count("Error: ") == 1
+    assert "3 of 6 runs failed. The first: " in shown
     assert {line["dataset"] for line in read_lines(tmp_path / "results")} == {"toy"}

@@ -41,7 +41,7 @@ def test_a_line_without_a_field_is_refused(path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "reason"),
     [
         ({"test_error": float("nan")}, "test_error: Input should be .*"),
         ({"seconds": float("nan")}, "seconds: Input should be a finite number"),
@@ -53,8 +53,8 @@ def test_a_line_without_a_field_is_refused(path: Path, name: str) -> None:
         ({"documents": 0}, "documents: .*"),
     ],
 )
-def test_a_field_of_another_kind_is_refused(path: Path, wrong: dict[str, Any], told: str) -> None:
-    refuses(path, json.dumps(result(4) | wrong).encode(), rf"\({told}\)")
+def test_a_field_of_another_kind_is_refused(path: Path, wrong: dict[str, Any], reason: str) -> None:
+    refuses(path, json.dumps(result(4) | wrong).encode(), rf"\({reason}\)")
 
 
 @pytest.mark.parametrize(
@@ -66,10 +66,10 @@ def test_what_is_no_result_is_named(path: Path, line: bytes) -> None:
     refuses(path, line, r"\(.+\)")
 
 
-def refuses(path: Path, line: bytes, told: str) -> None:
+def refuses(path: Path, line: bytes, reason: str) -> None:
     path.write_bytes(path.read_bytes() + line + b"\n")
     with pytest.raises(
-        InputError, match=rf"toy\.jsonl line 2 is no result {told}: fix or remove it\.$"
+        InputError, match=rf"toy\.jsonl line 2 is no result {reason}: fix or remove it\.$"
     ) as caught:
         read_lines(path.parent)
     assert "\n" not in str(caught.value)
@@ -119,7 +119,7 @@ def test_of_a_cell_that_was_run_again_the_last_line_counts(path: Path) -> None:
     assert [line["dev_error"] for line in read_lines(path.parent)] == [9.0]
 
 
-def test_where_lines_cannot_be_written_it_is_said(tmp_path: Path) -> None:
+def test_lines_that_cannot_be_written_are_reported(tmp_path: Path) -> None:
     (tmp_path / "toy.jsonl").mkdir()
     with pytest.raises(RunError, match=r"Cannot write .*toy\.jsonl: .*: choose a folder"):
         append_lines(tmp_path / "toy.jsonl", [result()])

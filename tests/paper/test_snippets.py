@@ -1,4 +1,4 @@
-"""Raw text for Rotten Tomatoes: sentences of reviews, dressed as its snippets, drawn by what they say."""
+"""Raw text for Rotten Tomatoes: sentences of reviews, dressed as its snippets, drawn by their content."""
 
 import random
 

@@ -106,7 +106,7 @@ def test_one_plain_file_is_its_own_member(tmp_path: Path) -> None:
     assert read(put(tmp_path, "a.jsonl.xz", lzma.compress(b"1") + lzma.compress(b"2"))) == {"a.jsonl": b"12"}
 
 
-def test_lines_and_whole_documents() -> None:
+def test_lines_and_complete_documents() -> None:
     assert list(bounded_lines(io.BytesIO(b"one\r\n\ntwo"), "a")) == [b"one", b"", b"two"]
     assert read_whole(io.BytesIO(b"one\ntwo"), "a") == b"one\ntwo"
 

@@ -32,7 +32,7 @@ def classifier() -> MeinClassifier:
 
 @pytest.fixture(scope="module")
 def alone(classifier: MeinClassifier) -> np.ndarray:
-    """What is said of each text by itself."""
+    """The prediction of each text by itself."""
     return np.stack([classifier.predict_proba(text) for text in TEXTS])
 
 
@@ -52,7 +52,7 @@ def test_company_does_not_matter(classifier: MeinClassifier, alone: np.ndarray, 
 
 
 @pytest.mark.parametrize("ending", [".csv", ".jsonl", ".parquet"])
-def test_files_say_the_same(
+def test_files_hold_the_same(
     classifier: MeinClassifier,
     alone: np.ndarray,
     ending: str,

@@ -52,7 +52,7 @@ def predict(model: Model, source: Path | str, target: Path, column: str | None =
 
 
 def check(model: Model, found: pd.DataFrame, texts: list[str]) -> None:
-    """The columns of a prediction hold what the model says of these texts."""
+    """The columns of a prediction hold the model's predictions for these texts."""
     probabilities = np.exp(model.log_probs(texts))
     expected = model.labels.decode(probabilities.argmax(axis=1))
     assert found["label"].tolist() == expected
@@ -105,7 +105,7 @@ def test_long_files_go_through_in_batches(
         check(model, pd.read_parquet(tmp_path / "out.parquet"), NEW)
 
 
-def test_texts_that_say_nothing_get_the_prior(model: Model, tmp_path: Path) -> None:
+def test_texts_without_known_words_get_the_prior(model: Model, tmp_path: Path) -> None:
     texts = ["", None, "   ", float("nan"), NEW[0]]
     rows = [{"text": text} for text in texts]
     (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n", encoding="utf-8")
@@ -166,7 +166,7 @@ def test_values_stay_as_they_are_whatever_came_before(model: Model, target: str,
 
 
 def test_a_column_of_json_has_one_type_in_a_table(model: Model, tmp_path: Path) -> None:
-    """What the guide says of values in jsonl that do not stay as they are."""
+    """What the guide states about values in jsonl that change."""
     rows = [
         {"text": "lovely", "n": 3, "m": {}, "v": 1},
         {"text": "a bore", "n": 3.5, "m": {"k": 1}, "v": "1"},

@@ -116,7 +116,7 @@ def test_the_verdict_shows_by_how_much_and_in_documents(html: str) -> None:
     text = texts_of(html)
     # 60 of 120 and 12 of 120; rows 50 to 59 are wrong in both, 60 and 61 in the mixture alone
     assert "The unlabeled text helped" in text
-    assert "Error went from 50.0 % to 10.0 %: 40.0 points fewer" in text
+    assert "Error went from 50.0% to 10.0%: 40.0 points fewer" in text
     assert text.index("expert: labels only 50.0 % error") < text.index(
         "mixture: labels and unlabeled text 10.0"
     )
@@ -173,8 +173,8 @@ def test_risk_is_the_error_of_the_most_confident(finished: Path, html: str) -> N
     confidence = run.log_probs(MIXTURE).max(1)
     surest = np.argsort(-confidence)[:60]
     wrong = np.mean(run.log_probs(MIXTURE).argmax(1)[surest] != run.label_ids[surest])
-    assert f"{100 * wrong:.1f} % of the most confident 50 %" in texts_of(html)
-    assert "and 10.0 % of all" in texts_of(html)
+    assert f"{100 * wrong:.1f}% of the most confident 50%" in texts_of(html)
+    assert "and 10.0% of all" in texts_of(html)
 
 
 def test_rates_count_the_documents_that_a_step_read(finished: Path) -> None:
@@ -376,7 +376,7 @@ def test_a_run_that_was_not_evaluated_is_refused(finished: Path, tmp_path: Path)
         write_report([half], tmp_path / "page.html")
 
 
-def test_the_command_says_where_the_page_is(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_where_the_page_is(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report([finished])
     assert "report.html" in "".join(capsys.readouterr().out.split())
     assert (finished / "report.html").exists()

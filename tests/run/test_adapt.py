@@ -42,7 +42,7 @@ SETTINGS: dict[str, Any] = {
 
 
 def reviews(count: int) -> list[str]:
-    """Sentences in which a word says a lot about its neighbors; some are longer than a passage."""
+    """Sentences in which a word predicts its neighbors well; some are longer than a passage."""
     random = np.random.default_rng(0)
     parts = ["the film was very good .", "a plot so dull and long !", "not great , not bad ,"]
     return [" ".join(random.choice(parts, size=random.integers(1, 5))) for _ in range(count)]
@@ -93,12 +93,12 @@ def states(folder: Path) -> torch.Tensor:
 # What is left.
 
 
-def test_perplexity_falls_and_the_best_is_told(bert: Path, adapted: Path) -> None:
+def test_perplexity_falls_and_the_best_is_reported(bert: Path, adapted: Path) -> None:
     lines = RunFolder(adapted / "pretraining").metrics(MASKED_STAGE)
-    told = [line["perplexity"] for line in lines]
-    assert len(told) == 3
-    assert told[2] < told[1] < 0.8 * told[0]
-    assert read_on(adapted, bert, Dying(MASKED_STAGE, 1)) == told[2]  # it is done: nothing is read again
+    reported = [line["perplexity"] for line in lines]
+    assert len(reported) == 3
+    assert reported[2] < reported[1] < 0.8 * reported[0]
+    assert read_on(adapted, bert, Dying(MASKED_STAGE, 1)) == reported[2]  # it is done: nothing is read again
 
 
 def test_the_folder_is_one_of_transformers_with_the_trained_encoder(bert: Path, adapted: Path) -> None:
@@ -143,10 +143,10 @@ def test_what_is_left_is_the_encoder_of_the_best_epoch(
     wild |= {"pretraining__learning_rate": 0.05, "pretraining__epochs": 6}
     found = read_on(tmp_path / "out", bert, **wild)
     folder = RunFolder(tmp_path / "out/pretraining")
-    told = [line["perplexity"] for line in folder.metrics(MASKED_STAGE)]
-    assert found == min(told) < told[-1]
+    reported = [line["perplexity"] for line in folder.metrics(MASKED_STAGE)]
+    assert found == min(reported) < reported[-1]
     kept, facts = load_tensors(folder / f"{MASKED_STAGE}.checkpoint.safetensors")
-    assert facts["best_epoch"] == told.index(found)
+    assert facts["best_epoch"] == reported.index(found)
     model, _ = load_masked(folder / "hub", seed=0)
     for name in dict(model.named_parameters()):
         dict(model.named_parameters())[name].data.copy_(kept[f"best.{name}"])
@@ -171,7 +171,7 @@ def encoder_states(model: MaskedModel) -> torch.Tensor:
 DEATHS = [
     (f"{MASKED_STAGE} 1/2", 4, ALWAYS),
     (f"{MASKED_STAGE} 1/2", 3, ALWAYS),
-    (f"{MASKED_STAGE} epoch 1", 1, ALWAYS),  # told, not yet saved
+    (f"{MASKED_STAGE} epoch 1", 1, ALWAYS),  # reported, not yet saved
     (f"{MASKED_STAGE} 2/2", 5, NEVER),
     (f"{MASKED_STAGE} 2/2", 6, ALWAYS),
 ]
@@ -235,7 +235,7 @@ def test_the_networks_own_dropout_is_at_work(tmp_path: Path, bert: Path, source:
         read_on(tmp_path / f"{len(losses)}", model, pretraining__epochs=1)
         first, second = RunFolder(tmp_path / f"{len(losses)}/pretraining").metrics(MASKED_STAGE)
         losses.append((first["perplexity"], second["loss"]))
-    assert losses[0][0] == losses[1][0]  # judged without
+    assert losses[0][0] == losses[1][0]  # evaluated without
     assert losses[0][1] != losses[1][1]
 
 
@@ -257,8 +257,8 @@ def test_the_preset_alone_lets_the_model_read_and_train_goes_on_from_there(
     out, given = tmp_path / "adapted", ["--preset", kind, *TINY, *WORDS[2:], *BRIEF]
     answer = mein("pretrain", "--text", text, "--out", out, "--set", f"expert.model={bert}", *given)
     assert answer.code == 0, answer
-    told = [line["perplexity"] for line in RunFolder(out / "pretraining").metrics(MASKED_STAGE)]
-    assert f"\nPerplexity on held-out text: {min(told):.1f}.\n" in answer.out
+    reported = [line["perplexity"] for line in RunFolder(out / "pretraining").metrics(MASKED_STAGE)]
+    assert f"\nPerplexity on held-out text: {min(reported):.1f}.\n" in answer.out
     use = f"mein train --preset {kind} --set expert.model={out}"
     assert answer.out.endswith(f"The transformer is in {out}: use it with `{use} ...`.\n")
     labels = ["good" if "good" in review else "bad" for review in TEXTS]
@@ -316,7 +316,7 @@ def refused(sentence: str, tmp_path: Path, text: Path, *words: object) -> None:
 OR_NOT = r"choose an encoder such as BERT or RoBERTa, or train without `mein pretrain`\."
 
 
-def test_models_that_cannot_tell_hidden_tokens_are_refused(tmp_path: Path, bert: Path, text: Path) -> None:
+def test_models_that_cannot_predict_hidden_tokens_are_refused(tmp_path: Path, bert: Path, text: Path) -> None:
     decoder = hub_models.build("GPT2", tmp_path / "gpt2")
     sentence = rf"'{decoder}' cannot be loaded as a masked language model \(Unrecognized .*\): {OR_NOT}"
     refused(sentence, tmp_path, text, "--set", f"expert.model={decoder}")
@@ -370,7 +370,7 @@ def test_large_steps_are_refused(tmp_path: Path, bert: Path, text: Path) -> None
     )
 
 
-def test_a_strangers_folder_is_left_alone(tmp_path: Path, source: Path, text: Path) -> None:
+def test_a_folder_of_unknown_files_is_unchanged(tmp_path: Path, source: Path, text: Path) -> None:
     given = ["--text", text, *TINY, *WORDS, "--set", f"expert.model={source}"]
     sentence = (
         rf"{source} exists and is not what `mein pretrain` leaves of a transformer \(it holds '1_Pooling'\): "
@@ -402,9 +402,9 @@ def test_settings_that_a_tokenizer_refuses_do_not_take_the_folder(tmp_path: Path
 def test_too_little_text_is_refused(tmp_path: Path, bert: Path) -> None:
     config = tiny.config(**{**SETTINGS, "expert__model": str(bert)})
     sentence = r"^Of {} passages to learn from and {} held out there is no token to hide: give more .*\.$"
-    # nothing to tell; nothing to learn from
-    for texts, told in ((["zyx", "zyx"], (1, 1)), ([" ".join(TEXTS)], (0, r"\d+"))):
-        with pytest.raises(InputError, match=sentence.format(*told)):
+    # nothing to predict; nothing to learn from
+    for texts, reported in ((["zyx", "zyx"], (1, 1)), ([" ".join(TEXTS)], (0, r"\d+"))):
+        with pytest.raises(InputError, match=sentence.format(*reported)):
             adapt(config, source_of_lists(texts), "the text", tmp_path / texts[0][:3], Quiet())
 
 

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-import mein.mixture.inference as inference
 from mein.experts.lstm import LSTMExpert
 from mein.imitators.projected import Tabulated
 from mein.mixture.inference import Evidence, expert_logits, imitator_alpha
+from mein.runtime import device
 from mein.text.batches import LEAST_BATCH_TOKENS
 from mein.text.ragged import ragged
 from tests.mixture.test_padding import CLASSES, TEXTS, expert_of, imitators_of
@@ -41,18 +41,18 @@ class Tight(LSTMExpert):
         return super().forward(words, lengths, dropout)
 
 
-def tight(room: int, problem: type[RuntimeError] = torch.OutOfMemoryError, told: str = FULL) -> Tight:
+def tight(room: int, problem: type[RuntimeError] = torch.OutOfMemoryError, cause: str = FULL) -> Tight:
     expert = expert_of(torch.float32)
     expert.__class__ = Tight
     assert isinstance(expert, Tight)
-    expert.room, expert.read, expert.refused, expert.problem = room, [], [], lambda: problem(told)
+    expert.room, expert.read, expert.refused, expert.problem = room, [], [], lambda: problem(cause)
     return expert
 
 
 @pytest.fixture
 def freed(monkeypatch: pytest.MonkeyPatch) -> list[None]:
     """Batches of 64 tokens, halved down to one; grows each time memory is given back."""
-    monkeypatch.setattr(inference, "BATCH_TOKENS", 64)
+    monkeypatch.setattr(device, "BATCH_TOKENS", 64)
     monkeypatch.setattr("mein.text.batches.LEAST_BATCH_TOKENS", 1)
     times: list[None] = []
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: times.append(None))
@@ -60,16 +60,17 @@ def freed(monkeypatch: pytest.MonkeyPatch) -> list[None]:
 
 
 def test_there_is_room_for_smaller_batches() -> None:
-    assert min(inference.BATCH_TOKENS, inference.GPU_BATCH_TOKENS // 8) >= 4 * LEAST_BATCH_TOKENS
+    assert min(device.BATCH_TOKENS, device.GPU_BATCH_TOKENS // 8) >= 4 * LEAST_BATCH_TOKENS
 
 
 @pytest.mark.parametrize(
-    "told", [FULL, "CUDA error: out of memory\nSearch for it", "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when"]
+    "cause",
+    [FULL, "CUDA error: out of memory\nSearch for it", "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when"],
 )
-def test_an_expert_reads_smaller_batches_and_none_twice(freed: list[None], told: str) -> None:
+def test_an_expert_reads_smaller_batches_and_none_twice(freed: list[None], cause: str) -> None:
     expected = expert_logits(expert_of(torch.float32), WORDS)
     assert freed == []
-    expert = tight(room=13, problem=RuntimeError, told=told)  # the longest document alone
+    expert = tight(room=13, problem=RuntimeError, cause=cause)  # the longest document alone
     np.testing.assert_allclose(expert_logits(expert, WORDS), expected, atol=1e-6)
     assert sum(expert.read) == len(TEXTS)
     assert len(expert.read) > 2
@@ -113,7 +114,7 @@ def test_imitators_read_smaller_batches(freed: list[None], monkeypatch: pytest.M
     assert freed
 
 
-def test_what_imitators_say_keeps_no_graph() -> None:
+def test_predictions_of_imitators_keep_no_graph() -> None:
     few = ragged(TEXTS[:4])  # for more pieces than there are words there are tables, which have no graph
     found = list(Evidence(imitators_of(torch.float32), CLASSES).window_log_probs(few))
     assert not any(log_probs.requires_grad for _, _, log_probs in found)
@@ -121,7 +122,7 @@ def test_what_imitators_say_keeps_no_graph() -> None:
 
 
 @pytest.mark.parametrize(
-    ("problem", "told"),
+    ("problem", "cause"),
     [
         (torch.OutOfMemoryError(FULL), FULL.partition(". Process")[0]),
         (torch.OutOfMemoryError(FULL.replace("Process", "Including")), FULL.partition(". Process")[0]),
@@ -129,14 +130,14 @@ def test_what_imitators_say_keeps_no_graph() -> None:
         (RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), "cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
     ],
 )
-def test_the_shell_tells_of_a_full_gpu(
-    problem: RuntimeError, told: str, monkeypatch: pytest.MonkeyPatch
+def test_the_shell_reports_a_full_gpu(
+    problem: RuntimeError, cause: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer = mein_failing(problem, monkeypatch)
     assert answer.code == 2
     assert answer.err == (
-        f"Error: The GPU's memory is full ({told}): stop what else runs on it, or lower --jobs, and give the "
-        "same command again (a training with --resume); or start anew with smaller batches.\n"
+        f"Error: The GPU's memory is full ({cause}): stop what else runs on it, or lower --jobs, and give "
+        "the same command again (a training with --resume); or start anew with smaller batches.\n"
     )
 
 

@@ -1,4 +1,4 @@
-"""What a GPU computes in bf16 is what the equations say in float64, but for rounding."""
+"""What a GPU computes in bf16 is what the equations give in float64, but for rounding."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The point of it all: unlabeled text lowers the error where its n-grams say what the labels cannot."""
+"""The point of it all: unlabeled text lowers the error where its n-grams show what the labels cannot."""
 
 import random
 from pathlib import Path
@@ -31,9 +31,9 @@ SETTINGS = {
 
 
 def document(draw: random.Random, has_plain_word: bool) -> tuple[str, str]:
-    """Filler words around an opinion; some documents also say plainly what they mean.
+    """Filler words around an opinion; some documents also contain a plain opinion.
 
-    An opinion is a pair of words whose order tells the label: each pair is about once among the
+    An opinion is a pair of words whose order determines the label: each pair is about once among the
     labels, but often in the raw text, where the plain word beside it teaches what it means.
     """
     label = draw.choice(["bad", "good"])
@@ -72,5 +72,5 @@ def error(path: Path, kind: str, seed: int, raw: int) -> float:
 @pytest.mark.parametrize("kind", ["average", "lstm"])
 def test_with_unlabeled_text_the_error_is_lower(tmp_path: Path, kind: str, seed: int) -> None:
     with_text, without = (error(tmp_path / str(raw), kind, seed, raw) for raw in (RAW, 0))
-    assert without > 15.0  # half the documents do not say plainly what they mean
+    assert without > 15.0  # half the documents have no plain opinion
     assert with_text < 0.7 * without

@@ -217,6 +217,6 @@ def test_the_digest_changes_with_each_label_text_and_weight(change: Callable[[Co
 
 def test_no_dev_document_is_refused() -> None:
     with pytest.raises(
-        InputError, match=r"No labels are left for choosing: the dev file holds too few docum"
+        InputError, match=r"No labels are left for validation: the dev file holds too few docum"
     ):
         read_labeled(tiny.config(), corpus_of([], dev=[]))

@@ -26,7 +26,7 @@ ALWAYS, NEVER = 0, 1e9  # seconds between checkpoints: one at every step, or onl
 
 @pytest.fixture(scope="module")
 def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run that was never killed; its diary beside it tells how many moments it had."""
+    """The folder of a run that was never killed; its diary beside it counts its moments."""
     path = tmp_path_factory.mktemp("unbroken") / "run"
     assert live_and_die(path, path.parent / "reference", None, runtime__checkpoint_seconds=ALWAYS) == 0
     return path
@@ -104,7 +104,7 @@ WORST_MOMENTS = [
     (Death("labeling", what="open .shard-00000.expert", torn=True), "encoded/*/.shard*.tmp"),
     (Death("imitators", what="open metrics.jsonl", torn=True), "metrics.jsonl"),
     (Death("imitators", what="os.rename .imitators.safetensors"), "imitators.checkpoint.safetensors"),
-    (Death("closed", what="say", at=3), "closed.checkpoint.safetensors"),  # an epoch told, not yet saved
+    (Death("closed", what="log", at=3), "closed.checkpoint.safetensors"),  # an epoch logged, not yet saved
     (Death("judging", what="os.remove mixture.checkpoint"), "mixture.checkpoint.safetensors"),
     (Death("judging", what="open metrics.jsonl", at=4, torn=True), "predictions.parquet"),
 ]
@@ -124,9 +124,7 @@ def test_killed_at_the_worst_moments(tmp_path: Path, unbroken: Path) -> None:
     assert_same_run(path, unbroken)
 
 
-def test_what_the_expert_said_is_asked_again_where_it_is_damaged_or_gone(
-    tmp_path: Path, unbroken: Path
-) -> None:
+def test_soft_labels_that_are_damaged_or_gone_are_computed_again(tmp_path: Path, unbroken: Path) -> None:
     """Killed when all is labeled and imitators learn; each part's labels then suffer another harm."""
     path, diary = tmp_path / "run", tmp_path / "diary"
     death = Death("imitators", what="open metrics.jsonl")
@@ -212,7 +210,7 @@ def test_other_test_documents_are_refused(finished: Path) -> None:
     other = replace(tiny.TEXTS, test_texts=[*tiny.TEXTS.test_texts[:-1], "another text"])
     with pytest.raises(RunError, match=r"The test documents are not those that the run in .* began with: re"):
         tiny.run(finished, tiny.corpus(other), resume=True)
-    (finished / "test.json").unlink()  # as in a run of an older version, which cannot tell
+    (finished / "test.json").unlink()  # as in a run of an older version, which has no digest
     tiny.run(finished, tiny.corpus(other), resume=True)
     assert not (finished / "test.json").exists()
 

@@ -1,4 +1,4 @@
-"""A student: an expert that learns from the labels and from what a finished run says of unlabeled text."""
+"""Self-training rounds: an expert learns the labels and a finished run's predictions for unlabeled text."""
 
 import re
 import shutil
@@ -22,7 +22,7 @@ from mein.report.card import card
 from mein.report.page import page as shown
 from mein.report.record import read_finished
 from mein.run import algorithm as training
-from mein.run import warm_start as student
+from mein.run import warm_start
 from mein.run.pipeline import train_and_evaluate
 from mein.run.warm_start import SELF_TRAINING, stage_1
 from mein.runtime.progress import Quiet
@@ -43,16 +43,16 @@ def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def says(teacher: Path, texts: list[str], name: str = "mixture") -> np.ndarray:
+def probs_of(teacher: Path, texts: list[str], name: str = "mixture") -> np.ndarray:
     """p(y | X) by a run that has never seen dev's labels."""
     folder = RunFolder(teacher)
     model = Classifiers(folder, read_config(folder), torch.device("cpu"), knows_dev=False).load(name)
-    said: np.ndarray = np.exp(model.log_probs(texts))
-    return said
+    probs: np.ndarray = np.exp(model.log_probs(texts))
+    return probs
 
 
 @pytest.fixture
-def heard(monkeypatch: pytest.MonkeyPatch) -> list[LabeledPart]:
+def learned_parts(monkeypatch: pytest.MonkeyPatch) -> list[LabeledPart]:
     """What experts were taught from."""
     parts: list[LabeledPart] = []
     plain = train_expert
@@ -62,7 +62,7 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> list[LabeledPart]:
         return plain(expert, train_part, *others)
 
     monkeypatch.setattr(training, "train_expert", watched)
-    monkeypatch.setattr(student, "PART_DOCUMENTS", 50)  # three files of lessons
+    monkeypatch.setattr(warm_start, "PART_DOCUMENTS", 50)  # three files of predictions
     return parts
 
 
@@ -72,28 +72,28 @@ def test_labels_may_be_probabilities() -> None:
     ids = torch.tensor([1, 0])
     certain = torch.eye(2, dtype=torch.float64)[ids]
     assert supervised_loss(logits, certain, weights) == supervised_loss(logits, ids, weights)
-    said = torch.tensor([[0.25, 0.75], [0.5, 0.5]], dtype=torch.float64)
+    probs = torch.tensor([[0.25, 0.75], [0.5, 0.5]], dtype=torch.float64)
     log_p = logits.log_softmax(-1).tolist()
     by_hand = -(0.25 * log_p[0][0] + 0.75 * log_p[0][1]) - 3 * (0.5 * log_p[1][0] + 0.5 * log_p[1][1])
-    assert float(supervised_loss(logits, said, weights)) == pytest.approx(by_hand / 2)
+    assert float(supervised_loss(logits, probs, weights)) == pytest.approx(by_hand / 2)
 
 
-def test_it_learns_the_labels_and_what_its_teacher_says(
-    teacher: Path, tmp_path: Path, heard: list[LabeledPart]
+def test_it_learns_the_labels_and_its_teacher_s_predictions(
+    teacher: Path, tmp_path: Path, learned_parts: list[LabeledPart]
 ) -> None:
     tiny.run(tmp_path / "plain")
-    tiny.run(tmp_path / "student", expert__from_run=str(teacher))
-    plain, taught = heard
+    tiny.run(tmp_path / "round", expert__from_run=str(teacher))
+    plain, taught = learned_parts
     n = len(plain)
     assert len(taught) == n + len(RAW)  # no test document is among the raw text
     assert_array_equal(taught.labels[:n], np.eye(2)[plain.labels])
     assert_array_equal(taught.weights, np.concatenate([plain.weights, np.ones(len(RAW))]))
     assert taught.alpha.shape == (0, n + len(RAW), 2)
-    assert_allclose(taught.labels[n:], says(teacher, RAW), atol=1e-6)
+    assert_allclose(taught.labels[n:], probs_of(teacher, RAW), atol=1e-6)
     assert (
         np.abs(taught.labels[n:] - np.exp(load_model(teacher).log_probs(RAW))).max() > 1e-3
     )  # who knows dev
-    words = load_model(tmp_path / "student").encode(RAW).words
+    words = load_model(tmp_path / "round").encode(RAW).words
     assert taught.words.to_lists() == plain.words.to_lists() + words.to_lists()
 
 
@@ -101,32 +101,34 @@ def test_it_comes_to_agree_with_its_teacher(teacher: Path, tmp_path: Path) -> No
     longer: dict[str, Any] = {"expert_training__epochs": 12, "expert__self_training_epochs": 12}
     longer["expert_training__learning_rate"] = 0.01
     tiny.run(tmp_path / "plain", **longer)
-    tiny.run(tmp_path / "student", expert__from_run=str(teacher), **longer)
-    wanted = says(teacher, RAW)
+    tiny.run(tmp_path / "round", expert__from_run=str(teacher), **longer)
+    wanted = probs_of(teacher, RAW)
     apart = {
-        name: np.abs(says(tmp_path / name, RAW, "expert") - wanted).mean() for name in ("plain", "student")
+        name: np.abs(probs_of(tmp_path / name, RAW, "expert") - wanted).mean() for name in ("plain", "round")
     }
-    assert apart["student"] < 0.8 * apart["plain"]
+    assert apart["round"] < 0.8 * apart["plain"]
 
 
-def test_it_hears_no_more_documents_than_it_is_told_to(
-    teacher: Path, tmp_path: Path, heard: list[LabeledPart]
+def test_it_uses_no_more_documents_than_the_setting_allows(
+    teacher: Path, tmp_path: Path, learned_parts: list[LabeledPart]
 ) -> None:
     tiny.run(tmp_path / "run", expert__from_run=str(teacher), expert__self_training_documents=50)
-    n = len(heard[0]) - 50
-    said = says(teacher, RAW)
-    rows = [int(np.abs(said - row).sum(axis=1).argmin()) for row in heard[0].labels[n:]]
-    assert_allclose(heard[0].labels[n:], said[rows], atol=1e-6)
+    n = len(learned_parts[0]) - 50
+    probs = probs_of(teacher, RAW)
+    rows = [int(np.abs(probs - row).sum(axis=1).argmin()) for row in learned_parts[0].labels[n:]]
+    assert_allclose(learned_parts[0].labels[n:], probs[rows], atol=1e-6)
     assert rows == sorted(rows)
     assert rows != list(range(50))  # drawn from all, not the first
 
 
-def test_a_teacher_may_read_other_words(teacher: Path, tmp_path: Path, heard: list[LabeledPart]) -> None:
+def test_a_teacher_may_read_other_words(
+    teacher: Path, tmp_path: Path, learned_parts: list[LabeledPart]
+) -> None:
     tiny.run(tmp_path / "run", expert__from_run=str(teacher), words__max_words=40)
-    n = len(heard[0]) - len(RAW)
-    assert heard[0].words.to_lists()[n:] == load_model(tmp_path / "run").encode(RAW).words.to_lists()
-    assert load_model(teacher).encode(RAW).words.to_lists() != heard[0].words.to_lists()[n:]
-    assert_allclose(heard[0].labels[n:], says(teacher, RAW), atol=1e-6)
+    n = len(learned_parts[0]) - len(RAW)
+    assert learned_parts[0].words.to_lists()[n:] == load_model(tmp_path / "run").encode(RAW).words.to_lists()
+    assert load_model(teacher).encode(RAW).words.to_lists() != learned_parts[0].words.to_lists()[n:]
+    assert_allclose(learned_parts[0].labels[n:], probs_of(teacher, RAW), atol=1e-6)
 
 
 def test_its_epochs_are_a_number_of_their_own(teacher: Path, tmp_path: Path) -> None:
@@ -141,22 +143,22 @@ def test_perturbed_experts_are_taught_too(teacher: Path, tmp_path: Path, trainin
     assert EXPERT in [row.name for row in rows]
 
 
-def test_what_was_heard_before_a_kill_is_not_asked_again(
+def test_predictions_from_before_a_kill_are_not_computed_again(
     teacher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(student, "PART_DOCUMENTS", 50)
+    monkeypatch.setattr(warm_start, "PART_DOCUMENTS", 50)
     tiny.run(tmp_path / "whole", expert__from_run=str(teacher))
     asked: list[int] = []
-    plain = student._predicted
+    plain = warm_start._predicted
 
-    def said(run: Any, model: Any, texts: list[str]) -> Any:
+    def predicted(run: Any, model: Any, texts: list[str]) -> Any:
         if asked == [50]:
             asked.clear()
             raise KeyboardInterrupt
         asked.append(len(texts))
         return plain(run, model, texts)
 
-    monkeypatch.setattr(student, "_predicted", said)
+    monkeypatch.setattr(warm_start, "_predicted", predicted)
     with pytest.raises(KeyboardInterrupt):
         tiny.run(tmp_path / "killed", expert__from_run=str(teacher))
     asked.append(0)
@@ -172,7 +174,7 @@ def test_raw_text_that_has_changed_is_refused(
     with pytest.raises(ZeroDivisionError):
         tiny.run(tmp_path / "run", expert__from_run=str(teacher))
     monkeypatch.undo()
-    monkeypatch.setattr(student, "PART_DOCUMENTS", 50)
+    monkeypatch.setattr(warm_start, "PART_DOCUMENTS", 50)
     less = replace(tiny.corpus(), unlabeled=source_of_lists(RAW[1:]))
     with pytest.raises(InputError, match=r"has 119 documents where 120 were encoded: restore it"):
         tiny.run(tmp_path / "run", less, expert__from_run=str(teacher), resume=True)
@@ -207,10 +209,10 @@ def test_its_verdict_is_about_the_previous_run(teacher: Path, tmp_path: Path) ->
     assert f"self-training from {teacher}" in page
     assert "trained on labels only" not in page
     assert "labels only</span>" not in page
-    student = read_finished(tmp_path / "run")
-    assert "labels and from what an earlier run predicted for unlabeled text; **im" in card(student)
+    second = read_finished(tmp_path / "run")
+    assert "labels and from what an earlier run predicted for unlabeled text; **im" in card(second)
     average = replace(
-        student, config=student.config | {"expert": student.config["expert"] | {"kind": "average"}}
+        second, config=second.config | {"expert": second.config["expert"] | {"kind": "average"}}
     )
     assert (
         "what an earlier run predicted for unlabeled text and, by itself, from unlabeled text; **im"
@@ -271,16 +273,16 @@ def test_the_shell_compares_one_with_the_previous_run_while_there_is_one(files: 
     texts = tiny.TEXTS
     test = write_csv(tmp_path / "test.csv", texts.test_texts, texts.test_labels)
     shutil.copytree(files / "first", tmp_path / "first")
-    made = mein(*command(files, "student"), "--from-run", tmp_path / "first")
+    made = mein(*command(files, "round"), "--from-run", tmp_path / "first")
     assert made.code == 0, made.err
-    assert re.search(r"\nprevious run +\d", mein("evaluate", files / "student", test).out)
+    assert re.search(r"\nprevious run +\d", mein("evaluate", files / "round", test).out)
     shutil.rmtree(tmp_path / "first")
-    answer = mein("evaluate", files / "student", test)
+    answer = mein("evaluate", files / "round", test)
     assert answer.code == 0, answer.err
     assert not re.search(r"\nprevious run +\d", answer.out)
     assert "Self-training was not compared with the previous run" in answer.out
-    shutil.copytree(files / "student", tmp_path / "first")  # another run in the teacher's place
-    answer = mein("evaluate", files / "student", test)
+    shutil.copytree(files / "round", tmp_path / "first")  # another run in the teacher's place
+    answer = mein("evaluate", files / "round", test)
     assert not re.search(r"\nprevious run +\d", answer.out)
     assert "previous run is no longer there" in " ".join(answer.out.split())
 
@@ -337,18 +339,18 @@ def test_a_damaged_teacher_is_refused(files: Path, tmp_path: Path) -> None:
     refuses(r".*labels\.json is damaged, or belongs to another run: .*", *words)
 
 
-def test_somebody_elses_word_has_no_students(tmp_path: Path) -> None:
-    def says(texts: Sequence[str]) -> np.ndarray:
+def test_given_probabilities_cannot_be_a_teacher(tmp_path: Path) -> None:
+    def given_probs(texts: Sequence[str]) -> np.ndarray:
         return np.full((len(texts), 2), 0.5)
 
     train_and_evaluate(
-        tiny.config(expert__kind="given"), tiny.corpus(), tmp_path / "said", Quiet(), soft_labels=says
+        tiny.config(expert__kind="given"), tiny.corpus(), tmp_path / "given", Quiet(), soft_labels=given_probs
     )
-    with pytest.raises(ConfigError, match=r"The run in .*said was trained with given probabilities, which"):
-        tiny.run(tmp_path / "run", expert__from_run=str(tmp_path / "said"))
+    with pytest.raises(ConfigError, match=r"The run in .*given was trained with given probabilities, which"):
+        tiny.run(tmp_path / "run", expert__from_run=str(tmp_path / "given"))
 
 
-def test_a_student_without_raw_text_is_refused(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_self_training_without_raw_text_is_refused(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(files)
     words = command(files, "refused")[:-2]
     refuses(r"Self-training needs unlabeled text .*: give --unlabeled FILE\.", *words, "--from-run", "first")

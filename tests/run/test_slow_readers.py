@@ -20,7 +20,7 @@ TRAIN, DEV, RAW, TEST = 60, 20, 120, 40
 
 
 class SlowTeacher:
-    """Says one thing of every document, and is stopped by Ctrl-C before it has said it of too many."""
+    """Predicts the same for every document, and is stopped by Ctrl-C before too many."""
 
     def __init__(self, most: int = 10_000) -> None:
         self.asked: list[int] = []
@@ -43,14 +43,14 @@ def taught() -> Config:
     return tiny.config(expert__kind="given")
 
 
-def test_a_slow_reader_reads_small_shards_and_tells_of_them(few_at_a_time: None, tmp_path: Path) -> None:
-    told, soft_labels = Recording(), SlowTeacher()
-    train_and_evaluate(taught(), tiny.corpus(), tmp_path, told, soft_labels=soft_labels)
-    assert told.steps["encoding train"] == [10] * 6
-    assert told.steps["encoding dev"] == [10] * 2
-    assert sum(told.steps["encoding"]) == RAW
-    assert max(told.steps["encoding"]) <= 10
-    assert told.steps["encoding test"] == [10] * 4
+def test_a_slow_reader_reads_small_shards_and_reports_them(few_at_a_time: None, tmp_path: Path) -> None:
+    reporter, soft_labels = Recording(), SlowTeacher()
+    train_and_evaluate(taught(), tiny.corpus(), tmp_path, reporter, soft_labels=soft_labels)
+    assert reporter.steps["encoding train"] == [10] * 6
+    assert reporter.steps["encoding dev"] == [10] * 2
+    assert sum(reporter.steps["encoding"]) == RAW
+    assert max(reporter.steps["encoding"]) <= 10
+    assert reporter.steps["encoding test"] == [10] * 4
     assert soft_labels.asked[:8] == [25, 25, 10, 20, 25, 25, 25, 25]  # train, dev, unlabeled
     store = Store.open(tmp_path / "encoded/train")
     assert store.shard_count == 3
@@ -72,21 +72,21 @@ def test_what_a_slow_reader_has_read_before_a_stop_is_kept(few_at_a_time: None, 
 
 
 def test_a_quick_reader_has_train_and_dev_in_one_shard_each(few_at_a_time: None, tmp_path: Path) -> None:
-    told = Recording()
-    train_and_evaluate(tiny.config(), tiny.corpus(), tmp_path, told, controls=())
+    reporter = Recording()
+    train_and_evaluate(tiny.config(), tiny.corpus(), tmp_path, reporter, controls=())
     assert Store.open(tmp_path / "encoded/train").shard_count == 1
 
 
-def test_an_expert_tells_how_much_of_dev_and_test_it_has_read(
+def test_an_expert_reports_how_much_of_dev_and_test_it_has_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mein.mixture.inference.BATCH_TOKENS", 200)
-    told = Recording()
-    train_and_evaluate(tiny.config(), tiny.corpus(), tmp_path, told, controls=())
-    assert sum(told.steps["expert on test"]) % TEST == 0
-    assert len(told.steps["expert on test"]) >= 4
-    assert sum(told.steps["expert on dev"]) % DEV == 0
-    assert len(told.steps["expert on dev"]) >= 4
+    monkeypatch.setattr("mein.runtime.device.BATCH_TOKENS", 200)
+    reporter = Recording()
+    train_and_evaluate(tiny.config(), tiny.corpus(), tmp_path, reporter, controls=())
+    assert sum(reporter.steps["expert on test"]) % TEST == 0
+    assert len(reporter.steps["expert on test"]) >= 4
+    assert sum(reporter.steps["expert on dev"]) % DEV == 0
+    assert len(reporter.steps["expert on dev"]) >= 4
 
 
 @pytest.mark.parametrize(("imitators_only", "chunks"), [(False, [7, 7, 6]), (True, [20])])
@@ -96,10 +96,10 @@ def test_an_encoder_labels_fewer_documents_at_a_time(
     monkeypatch.setattr("mein.predict.predict.SLOW_CHUNK_ROWS", 7)
     texts = tiny.TEXTS.test_texts[:20]
     (tmp_path / "in.txt").write_text("\n".join(texts), encoding="utf-8")
-    told, model = Recording(), load_model(frozen_run, "cpu")
+    reporter, model = Recording(), load_model(frozen_run, "cpu")
     wanted = Wanted(imitators_only=imitators_only, all_probabilities=True)
-    predict_file(model, str(tmp_path / "in.txt"), tmp_path / "out.parquet", wanted, told)
-    assert told.steps["predicting"] == chunks
+    predict_file(model, str(tmp_path / "in.txt"), tmp_path / "out.parquet", wanted, reporter)
+    assert reporter.steps["predicting"] == chunks
 
 
 @pytest.fixture(scope="module")
@@ -112,9 +112,9 @@ def frozen_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_frozen_encoder_is_slow(few_at_a_time: None, frozen_run: Path, tmp_path: Path) -> None:
-    told = Recording()
+    reporter = Recording()
     config = load_model(frozen_run, "cpu").config
-    train_and_evaluate(config, tiny.corpus(), tmp_path / "run", told, controls=())
+    train_and_evaluate(config, tiny.corpus(), tmp_path / "run", reporter, controls=())
     assert Store.open(tmp_path / "run/encoded/train").shard_count == 3
     whole, cut = (Store.open(path / "encoded/train") for path in (frozen_run, tmp_path / "run"))
     np.testing.assert_allclose(cut.words().values, whole.words().values, atol=1e-6)

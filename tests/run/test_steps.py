@@ -14,10 +14,10 @@ import pytest
 import torch
 
 from mein.errors import InputError, RunError
-from mein.mixture.inference import choose_device
 from mein.model.artefacts import load_indexer, seal
 from mein.model.loading import Classifiers, FinishedRun, load_model, read_config
 from mein.run import steps
+from mein.runtime.device import choose_device
 from mein.runtime.progress import Quiet
 from mein.runtime.run_folder import RunFolder
 from mein.store import writing as workers
@@ -60,7 +60,7 @@ def test_a_store_holds_what_the_run_s_vocabularies_make_of_the_text(home: Path) 
     assert json.loads((home / "encoded/store.json").read_text(encoding="utf-8"))["documents"] == 139
 
 
-def test_a_single_document_is_told_as_one(home: Path, tmp_path: Path) -> None:
+def test_a_single_document_is_reported_in_the_singular(home: Path, tmp_path: Path) -> None:
     one = write_csv(tmp_path / "one.csv", LEFT[:1])
     answer = mein("encode", "--like", home / "run", "--text", one, "--out", tmp_path / "out", "--workers", 1)
     assert "out holds 1 document in 1 shard, 0.0 MB." in answer.out, answer
@@ -153,11 +153,13 @@ def test_what_is_held_out_is_not_learned_from(home: Path, tmp_path: Path) -> Non
     assert parts == sorted(pieces_of(store))
     assert len(learned) == 126
     assert [len(learned.column(EXPERT_COLUMN, shard)) for shard in range(6)] == list(learned.shard_lengths)
-    said = {tuple(row): p for row, p in zip(pieces_of(store), probabilities(home / "labeled"), strict=True)}
+    probs_of = {
+        tuple(row): p for row, p in zip(pieces_of(store), probabilities(home / "labeled"), strict=True)
+    }
     for part in (learned, held_out):
         for shard in range(part.shard_count):
             for row, p in zip(part.pieces(shard).to_lists(), part.column(EXPERT_COLUMN, shard), strict=True):
-                np.testing.assert_allclose(p, said[tuple(row)], atol=1e-6)
+                np.testing.assert_allclose(p, probs_of[tuple(row)], atol=1e-6)
 
 
 def test_finished_steps_read_and_write_nothing(
@@ -196,8 +198,8 @@ def test_a_store_of_other_vocabularies_is_refused(home: Path, tmp_path: Path) ->
     assert not (tmp_path / "out").exists()
 
 
-def test_a_run_whose_documents_are_gone_says_how_to_name_them(home: Path, tmp_path: Path) -> None:
-    """Imitate must have them; encode goes on without leaving the test documents out, and says so."""
+def test_a_run_whose_documents_are_gone_shows_how_to_name_them(home: Path, tmp_path: Path) -> None:
+    """Imitate must have them; encode goes on without leaving the test documents out, and reports it."""
     run = copied(home, "run", tmp_path)
     for part in ("train", "test"):
         config = (run / "config.json").read_text(encoding="utf-8")
@@ -215,7 +217,7 @@ def test_a_run_whose_documents_are_gone_says_how_to_name_them(home: Path, tmp_pa
 
 def test_imitate_wants_labels(home: Path, tmp_path: Path) -> None:
     words = ("imitate", home / "encoded", "--like", home / "run", "--out", tmp_path / "out")
-    refuses(r".*encoded is not wholly labeled: label it with `mein label .*encoded --by .*run`\.", *words)
+    refuses(r".*encoded is not completely labeled: label it with `mein label .*encoded --by .*run`\.", *words)
 
 
 def test_imitate_shares_what_it_must(home: Path, tmp_path: Path) -> None:
@@ -336,8 +338,8 @@ def test_old_columns_are_still_read(home: Path, tmp_path: Path) -> None:
     """Stores of version 1, with lengths for shards and the expert's word as Arrow."""
     store = copied(home, "labeled", tmp_path)
     new = Store.open(store)
-    said = [new.column(EXPERT_COLUMN, shard) for shard in range(new.shard_count)]
-    for shard, probs in enumerate(said):
+    probs_of = [new.column(EXPERT_COLUMN, shard) for shard in range(new.shard_count)]
+    for shard, probs in enumerate(probs_of):
         new.write_column(EXPERT_COLUMN, shard, probs)
     for file in [*store.glob("*.parquet"), store / "labels.json"]:
         file.unlink()
@@ -347,6 +349,6 @@ def test_old_columns_are_still_read(home: Path, tmp_path: Path) -> None:
     old = Store.open(store)
     assert (len(old), old.shard_lengths) == (139, new.shard_lengths)
     assert old.has_column(EXPERT_COLUMN)
-    for shard, probs in enumerate(said):
+    for shard, probs in enumerate(probs_of):
         assert old.column(EXPERT_COLUMN, shard).tolist() == probs.tolist()
     assert pieces_of(old) == pieces_of(Store.open(home / "labeled"))

@@ -134,7 +134,7 @@ def wait_for(happened: Callable[[], bool], child: "subprocess.Popen[str]") -> No
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
-def test_ctrl_c_stops_a_step_and_says_how_to_go_on(home: Path, tmp_path: Path) -> None:
+def test_ctrl_c_stops_a_step_and_shows_how_to_continue(home: Path, tmp_path: Path) -> None:
     """With two processes that label; the same command then ends as if nothing had happened."""
     start_of("label", home, tmp_path)
     words = ("label", tmp_path / "store", "--by", home / "run", "--workers", 2)
@@ -235,7 +235,7 @@ def on_disk(folder: Path) -> int:
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="mounts disks of its own")
 @pytest.mark.parametrize("is_read_only", [False, True], ids=["full", "read-only"])
 @pytest.mark.parametrize("step", STEPS)
-def test_a_disk_that_is_full_or_read_only_is_told_and_left_whole(
+def test_a_disk_that_is_full_or_read_only_is_reported_and_unchanged(
     step: str, is_read_only: bool, home: Path, tmp_path: Path
 ) -> None:
     """At half of what the step writes; the same command on a better disk ends as if nothing had happened."""
@@ -247,8 +247,10 @@ def test_a_disk_that_is_full_or_read_only_is_told_and_left_whole(
     size = last * 2 if is_read_only else (first + last) // 2
     done = confined(folder, size, is_read_only, *words_of(step, home, folder))
     assert done.returncode == 2, done
-    told = "the disk is read-only: choose a folder" if is_read_only else "the disk is full: free some space"
-    assert re.fullmatch(rf"Error: Cannot write {folder}.*: {told}.*\n", done.stderr), done.stderr
+    sentence = (
+        "the disk is read-only: choose a folder" if is_read_only else "the disk is full: free some space"
+    )
+    assert re.fullmatch(rf"Error: Cannot write {folder}.*: {sentence}.*\n", done.stderr), done.stderr
     if is_read_only:
         assert content(folder) == before
     if step != "imitate":  # whose checkpoints come and go
@@ -341,10 +343,10 @@ def test_labels_that_are_damaged_or_gone_are_made_again(
     refuses(rf".*shard-00001\.expert\.parquet is damaged or missing: {remedy}", *words)
     shutil.rmtree(tmp_path / "large", ignore_errors=True)
     answer = mein(*words_of("label", home, tmp_path))
-    told = "The labels of shard-00001.arrow are damaged or missing: they are made again."
-    assert told in answer.out.replace("\n", " "), answer
+    sentence = "The labels of shard-00001.arrow are damaged or missing: they are made again."
+    assert sentence in answer.out.replace("\n", " "), answer
     assert_undisturbed("label", home, tmp_path)
-    assert told not in mein(*words_of("label", home, tmp_path)).out
+    assert sentence not in mein(*words_of("label", home, tmp_path)).out
 
 
 def test_a_run_that_learns_from_a_store_leaves_its_damaged_labels_alone(home: Path, tmp_path: Path) -> None:
@@ -370,7 +372,7 @@ def test_labels_that_are_gone_are_asked_for_again_on_request(home: Path, tmp_pat
     start_of("imitate", home, tmp_path)
     (tmp_path / "store/shard-00001.expert.parquet").unlink()
     words = (*words_of("imitate", home, tmp_path), "--quarantine")
-    refuses(r".*is not wholly labeled: label it with `mein label .*store --by .*run`\.", *words)
+    refuses(r".*is not completely labeled: label it with `mein label .*store --by .*run`\.", *words)
     assert mein(*words_of("label", home, tmp_path), "--quarantine").code == 0
     assert_undisturbed("label", home, tmp_path)
 

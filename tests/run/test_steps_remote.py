@@ -137,7 +137,7 @@ def test_labels_that_are_damaged_or_gone_at_a_url_are_made_again_whatever_the_ca
     assert remote_content(bucket) == content(home / "store")
 
 
-def test_a_storage_that_fails_is_told_in_one_sentence(
+def test_a_storage_that_fails_is_reported_in_one_sentence(
     home: Path, bucket: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_store(home, URL)

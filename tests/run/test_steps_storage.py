@@ -42,7 +42,7 @@ def before(step: str, home: Path, bucket: Any) -> None:
 
 
 def wrapped(bucket: Any, name: str, deed: Callable[[int], None]) -> Callable[..., Any]:
-    """A method of the storage that first does a deed, which is told how often it was asked before."""
+    """A method of the storage that first does a deed, which gets the number of earlier calls."""
     method, asked = getattr(type(bucket), name), []
 
     def call(self: Any, *words: Any, **options: Any) -> Any:
@@ -55,7 +55,7 @@ def wrapped(bucket: Any, name: str, deed: Callable[[int], None]) -> Callable[...
 
 @pytest.mark.parametrize("step", FILES)
 @pytest.mark.parametrize("written", [0, 3, 6])
-def test_a_storage_that_refuses_to_write_is_told(
+def test_a_storage_that_refuses_to_write_is_reported(
     step: str, written: int, home: Path, bucket: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From some file on, the manifest the last."""

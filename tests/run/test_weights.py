@@ -23,7 +23,7 @@ from tests.support import tiny
 
 RNG = np.random.default_rng(0)
 Z, ALPHA, Y = RNG.normal(size=(40, 3)), RNG.normal(size=(2, 40, 3)), RNG.integers(0, 3, 40)
-ALPHA[:, :20] *= 5.0  # so that how loud a voice is hangs on what documents weigh
+ALPHA[:, :20] *= 5.0  # so that the scale of a component depends on the weights of documents
 TWICE = np.r_[np.full(20, 2.0), np.ones(20)].astype(np.float32)
 REPEATED = np.r_[np.arange(20), np.arange(40)]
 
@@ -115,7 +115,7 @@ def test_a_dev_document_weighs_for_a_lexicon_what_its_class_weighs_in_train() ->
         in_train = labeled.train_weights[labeled.train_ids == y]
         in_dev = labeled.examples("dev")[1][labeled.dev_ids == y]
         assert len({*in_train.tolist(), *in_dev.tolist()}) == 1
-    assert_array_equal(labeled.dev_weights, 1.0)  # for choosing, classes are as frequent as they are
+    assert_array_equal(labeled.dev_weights, 1.0)  # in validation, classes are as frequent as they are
 
 
 @pytest.mark.parametrize("has_sample_weights", [False, True])
@@ -143,7 +143,7 @@ def test_class_weights_by_name_are_those_of_balanced_where_they_are_the_same_num
     assert_allclose(read(by_hand, "balanced").class_weights, read({"negative": 9.0}, None).class_weights)
 
 
-def test_the_digest_tells_weights_of_dev_apart_and_is_as_it_was_without_any() -> None:
+def test_the_digest_distinguishes_weights_of_dev_and_is_unchanged_without_any() -> None:
     plain = read_labeled(tiny.config(), tiny.corpus())
     other = replace(plain, dev_weights=plain.dev_weights * 2)
     assert plain.digest != other.digest
@@ -167,7 +167,7 @@ def test_wrong_labels_of_next_to_no_weight_do_no_harm(tmp_path: Path) -> None:
     assert error < 0.22  # 0.33 where dev took them in full
 
 
-def test_texts_without_a_label_have_no_say_in_the_scale() -> None:
+def test_texts_without_a_label_do_not_change_the_scale() -> None:
     assert as_weights([1, 2, 50], None, ["a", "b", None]).of_texts[:2].tolist() == [0.5, 1.0]
 
 

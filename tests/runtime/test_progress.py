@@ -33,8 +33,8 @@ def test_a_log_gets_a_line_now_and_then_not_one_a_batch(clock: Clock) -> None:
             clock.now += 0.25
             task.advance(10, "loss 0.5")
     assert file.getvalue().splitlines() == [
-        "  imitators 1/5: 40 %, 40 docs/s, 0:15 left, loss 0.5",
-        "  imitators 1/5: 80 %, 40 docs/s, 0:05 left, loss 0.5",
+        "  imitators 1/5: 40%, 40 docs/s, 0:15 left, loss 0.5",
+        "  imitators 1/5: 80%, 40 docs/s, 0:05 left, loss 0.5",
     ]
 
 
@@ -49,7 +49,7 @@ def test_a_resumed_task_counts_its_rate_from_here(clock: Clock) -> None:
     pace = Pace(1_000, done=600)
     clock.now += 10
     pace.done += 100
-    assert pace.words("") == "70 %, 10 docs/s, 0:30 left"
+    assert pace.words("") == "70%, 10 docs/s, 0:30 left"
 
 
 def test_where_nobody_knows_the_total_documents_are_counted(clock: Clock) -> None:
@@ -67,12 +67,12 @@ def test_a_terminal_shows_a_bar_that_fits_and_goes_away(clock: Clock) -> None:
         task.advance(2_000_000, "loss 0.1234")
     shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", file.getvalue())
     line = max(re.split(r"[\r\n]", shown), key=len)
-    assert "25 %, 20,000 docs/s, 5:00 left, loss 0.1234" in line
+    assert "25%, 20,000 docs/s, 5:00 left, loss 0.1234" in line
     assert len(line.rstrip()) <= 80
     assert file.getvalue().rstrip().endswith("\x1b[2K")  # the line was erased
 
 
-def test_a_line_is_said_as_it_is() -> None:
+def test_a_line_is_printed_unchanged() -> None:
     file = io.StringIO()
     Terminal(Console(file=file, width=20)).log("windows [1, 2] of a path/that/is/long.csv :smile:")
     assert file.getvalue() == "windows [1, 2] of a path/that/is/long.csv :smile:\n"
@@ -97,12 +97,12 @@ def test_time_left_is_a_clock() -> None:
     ]
 
 
-def test_labeling_tells_of_every_batch_not_of_whole_shards(
+def test_labeling_reports_every_batch_not_only_complete_shards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mein.mixture.inference.BATCH_TOKENS", 200)
-    told = Recording()
-    train_and_evaluate(tiny.config(), tiny.corpus(), tmp_path / "run", told, controls=())
+    monkeypatch.setattr("mein.runtime.device.BATCH_TOKENS", 200)
+    reporter = Recording()
+    train_and_evaluate(tiny.config(), tiny.corpus(), tmp_path / "run", reporter, controls=())
     raw, labeled = 120, 60  # in three shards: the raw text, what is held out of it, and train
-    assert sum(told.steps["labeling"]) == raw + labeled
-    assert len(told.steps["labeling"]) > 10
+    assert sum(reporter.steps["labeling"]) == raw + labeled
+    assert len(reporter.steps["labeling"]) > 10

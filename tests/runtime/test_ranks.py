@@ -67,7 +67,7 @@ def assert_same_weights(path: Path, wanted: Path) -> None:
                 difference = (found[tensor] - value).norm() / value.norm().clamp_min(1e-30)
                 assert difference < CLOSE, (name, tensor, difference)
         gates = expected_facts.get("gates", [])
-        near = 1e-3 * max(map(abs, gates), default=0.0)  # a small one beside a large one says little
+        near = 1e-3 * max(map(abs, gates), default=0.0)  # a small one beside a large one matters little
         assert facts.get("gates", []) == pytest.approx(gates, abs=near)
     for stage in ("language_model", "expert", "imitators", "closed", "random", "mixture"):
         found_losses, losses = (losses_of(folder, stage) for folder in (path, wanted))
@@ -176,7 +176,7 @@ def test_the_paper_s_windows_are_two_even_groups() -> None:
 
 @pytest.mark.parametrize("is_transposed", [False, True])
 @pytest.mark.parametrize("rows", [[0, 2, 3], [1], [4]])
-def test_what_is_drawn_for_a_part_is_what_the_whole_gets(is_transposed: bool, rows: list[int]) -> None:
+def test_a_part_gets_the_draws_that_it_gets_in_the_full_batch(is_transposed: bool, rows: list[int]) -> None:
     """Also where the numbers lie in memory word by word, as an LSTM's outputs do."""
 
     def batch(documents: int) -> torch.Tensor:
@@ -193,7 +193,7 @@ def test_what_is_drawn_for_a_part_is_what_the_whole_gets(is_transposed: bool, ro
 
 
 @pytest.mark.parametrize("is_shared", [True, False])
-def test_some_imitators_say_what_they_say_among_all(is_shared: bool) -> None:
+def test_some_imitators_predict_what_they_predict_among_all(is_shared: bool) -> None:
     config = ImitatorsConfig(windows=(1, 2, 3), embedding_dim=4, channels=5, shares_embedding=is_shared)
     imitators = Imitators(config, 9, 2)
     pieces = torch.tensor([0, 0, 0, 5, 3, 8, 3, 0, 0, 0])

@@ -40,13 +40,13 @@ def test_a_new_folder_is_claimed_and_claimed_again_by_the_same_run_only(folder: 
 
 def test_a_folder_of_something_else_is_refused_and_left_alone(folder: RunFolder) -> None:
     for name in ("thesis.tex", ".notes.tmp", ".expert.safetensors.12.tmp"):
-        stranger = folder / name
-        stranger.write_text("mine", encoding="utf-8")
+        unknown = folder / name
+        unknown.write_text("mine", encoding="utf-8")
         for resume in (False, True):
             with pytest.raises(RunError, match=r"is not a run of mein \(it holds '.*'\): choose an empty"):
                 folder.claim(IDENTITY, resume)
-        assert stranger.read_text(encoding="utf-8") == "mine"
-        stranger.unlink()
+        assert unknown.read_text(encoding="utf-8") == "mine"
+        unknown.unlink()
 
 
 def test_what_a_kill_left_is_cleared_and_nothing_else(folder: RunFolder) -> None:
@@ -88,7 +88,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["x"]
 
 
-def test_a_folder_that_cannot_be_written_to_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_to_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with (
         pytest.raises(RunError, match=r"Cannot write .*run: Not a directory: choose a folder that can be"),
@@ -121,7 +121,7 @@ def test_two_processes_do_not_work_in_one_folder(tmp_path: Path) -> None:
         pass
 
 
-def test_json_files_come_back_and_damage_is_told(folder: RunFolder) -> None:
+def test_json_files_come_back_and_damage_is_reported(folder: RunFolder) -> None:
     folder.write_json("x.json", {"ä": [1, None]})
     assert folder.read_json("x.json") == {"ä": [1, None]}
     for content in ("{", "[]", "3", ""):
@@ -151,7 +151,7 @@ def test_a_folder_of_several_seeds_names_one_of_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", ['{"stage": "a"', "[]", '{"stbge": "a"}'])
-def test_damaged_metrics_are_told(folder: RunFolder, line: str) -> None:
+def test_damaged_metrics_are_reported(folder: RunFolder, line: str) -> None:
     folder.record("a", epoch=0)
     with (folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
         file.write(f"{line}\n")

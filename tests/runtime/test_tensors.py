@@ -141,13 +141,13 @@ def test_a_newer_format_is_refused(tmp_path: Path) -> None:
         load_tensors(path)
 
 
-def test_a_stranger_s_file_is_refused(tmp_path: Path) -> None:
+def test_a_file_of_another_program_is_refused(tmp_path: Path) -> None:
     save_file({"x": torch.zeros(1)}, tmp_path / "x.safetensors")
     with pytest.raises(RunError, match="damaged"):
         load_tensors(tmp_path / "x.safetensors")
 
 
-def test_a_missing_file_is_told(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"x\.safetensors is missing: this is not a finished run\."):
         load_tensors(tmp_path / "x.safetensors")
 

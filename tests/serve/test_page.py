@@ -53,23 +53,23 @@ def page(request: pytest.FixtureRequest, browser: Browser, server: Server) -> It
     width, scheme = request.param
     context = browser.new_context(viewport={"width": width, "height": 844}, color_scheme=scheme)
     page = context.new_page()
-    said: list[str] = []
+    messages: list[str] = []
     asked: list[str] = []
-    page.on("console", lambda message: said.append(message.text))
-    page.on("pageerror", lambda problem: said.append(str(problem)))
-    page.on("dialog", lambda dialog: said.append(f"a dialog: {dialog.message}"))
+    page.on("console", lambda message: messages.append(message.text))
+    page.on("pageerror", lambda problem: messages.append(str(problem)))
+    page.on("dialog", lambda dialog: messages.append(f"a dialog: {dialog.message}"))
     page.on("request", lambda request: asked.append(request.url))
     page.goto(server.url)
     yield page
     is_wide = page.evaluate("document.documentElement.scrollWidth > window.innerWidth")
-    assert said == []
+    assert messages == []
     assert [url for url in asked if not url.startswith((server.url, f"blob:{server.url}"))] == []
     assert not is_wide, "it scrolls sideways"
     context.close()
 
 
 def classify(page: Page, text: str) -> Any:
-    """Type a text and ask; what the server said."""
+    """Type a text and ask; the server's answer."""
     page.fill("#text", text)
     with page.expect_response("**/explain") as answer:
         page.click("#go")
@@ -85,19 +85,19 @@ def shown(page: Page) -> str:
 
 def test_a_text_is_labeled_and_marked(page: Page) -> None:
     text = TEXTS.test_texts[0]
-    said = classify(page, text)
-    expect(page.locator("#label")).to_have_text(str(said["label"]))
-    expect(page.locator("#certainty")).to_contain_text(f"{100 * said['probability']:.1f}")
+    answer = classify(page, text)
+    expect(page.locator("#label")).to_have_text(str(answer["label"]))
+    expect(page.locator("#certainty")).to_contain_text(f"{100 * answer['probability']:.1f}")
     names = page.locator("#probabilities .name").all_text_contents()
-    assert names == sorted(said["probabilities"], key=lambda name: -said["probabilities"][name])
+    assert names == sorted(answer["probabilities"], key=lambda name: -answer["probabilities"][name])
     assert shown(page) == text
     assert page.locator("#marked mark").count() > 0
 
 
 def test_windows_and_labels_can_be_switched(page: Page) -> None:
-    said = classify(page, TEXTS.test_texts[1])
-    words = said["segments"][1::2]
-    for window, shares in said["shares"].items():
+    answer = classify(page, TEXTS.test_texts[1])
+    words = answer["segments"][1::2]
+    for window, shares in answer["shares"].items():
         page.click(f"#windows label:has(input[value='{window}'])")
         strongest = max(range(len(words)), key=lambda place: abs(shares[place]))
         deepest = page.locator("#marked mark.f5, #marked mark.a5").all_text_contents()
@@ -108,15 +108,15 @@ def test_windows_and_labels_can_be_switched(page: Page) -> None:
     page.click("#sides label:has(input[value='against'])")
     assert page.locator("#marked mark[class^='f']").count() == 0
     page.click("#strongest summary")
-    assert set(page.locator("#fragments td.for").all_text_contents()) == {str(said["alternative"])}
+    assert set(page.locator("#fragments td.for").all_text_contents()) == {str(answer["alternative"])}
 
 
 @pytest.mark.parametrize("name", ODD)
 def test_odd_texts_are_shown_as_they_are(page: Page, name: str) -> None:
     text = ODD[name][:100_000]
-    said = classify(page, text)
+    answer = classify(page, text)
     assert shown(page) == text
-    expect(page.locator("#label")).to_have_text(str(said["label"]))
+    expect(page.locator("#label")).to_have_text(str(answer["label"]))
     assert page.locator("main script, main img").count() == 0
     if name == "right to left":
         direction = "getComputedStyle(document.getElementById('marked')).direction"
@@ -125,9 +125,9 @@ def test_odd_texts_are_shown_as_they_are(page: Page, name: str) -> None:
         expect(page.locator("#count")).to_have_text("100,000 characters")
 
 
-def test_an_empty_text_says_nothing(page: Page) -> None:
-    said = classify(page, "")
-    assert said["is_silent"]
+def test_an_empty_text_has_no_parts(page: Page) -> None:
+    answer = classify(page, "")
+    assert answer["is_empty"]
     expect(page.locator("#certainty")).to_contain_text("shares of the labels in training")
     expect(page.locator("#marked")).to_be_hidden()
 

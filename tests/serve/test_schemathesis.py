@@ -1,4 +1,4 @@
-"""Requests made from our own schema, right ones and wrong ones, find no answer that it does not tell of."""
+"""Requests made from our own schema, right ones and wrong ones, find no answer that it does not declare."""
 
 from collections import Counter
 from pathlib import Path
@@ -31,7 +31,7 @@ def test_nothing_is_found_against_our_own_schema(tmp_path: Path, token: str | No
     modes = schemathesis.GenerationMode
     asked: Counter[str] = Counter()
     load_all_checks()
-    # A schema cannot tell which bytes are a CSV with a text column.
+    # A schema cannot specify which bytes are a CSV with a text column.
     lenient = [CHECKS.get_one("positive_data_acceptance")]
     for operation in (result.ok() for result in schema.get_all_operations()):
         has_shape = operation.path in ("/predict", "/explain")

@@ -1,4 +1,4 @@
-"""A served model says what the model says, refuses with one sentence, and keeps texts to itself."""
+"""A served model predicts what the model predicts, refuses with one sentence, and keeps texts to itself."""
 
 import asyncio
 import csv
@@ -38,7 +38,7 @@ from tests.support import serving, tiny
 from tests.support.serving import Server, read, request
 from tests.support.tiny import TEXTS
 
-SECRET = "unrepeatable-words-of-a-stranger"
+SECRET = "unrepeatable-words-of-a-client"
 ODD = ["", " ", "<script>alert(1)</script>", "שלום עולם", "😀 good", "a\u0000b", "İstanbul ﬁne", "x" * 4_000]
 LIMITS = {
     "body_bytes": 60_000,
@@ -98,7 +98,7 @@ def refusal(response: Any, status: int) -> str:
 
 
 @pytest.mark.parametrize("text", [*TEXTS.test_texts[:3], *ODD])
-def test_one_text_gets_what_the_model_says(client: TestClient, model: Model, text: str) -> None:
+def test_one_text_gets_the_model_s_prediction(client: TestClient, model: Model, text: str) -> None:
     answer = client.post("/predict", json={"text": text}).json()
     expected = np.exp(model.log_probs([text]))
     np.testing.assert_allclose(probabilities(answer, model), expected, atol=1e-6)
@@ -107,7 +107,7 @@ def test_one_text_gets_what_the_model_says(client: TestClient, model: Model, tex
     assert found["probability"] == max(found["probabilities"].values())
 
 
-def test_many_texts_get_what_the_model_says_of_each(client: TestClient, model: Model) -> None:
+def test_many_texts_get_the_model_s_prediction_of_each(client: TestClient, model: Model) -> None:
     texts = [*TEXTS.test_texts[:40], *ODD]
     answer = client.post("/predict", json={"text": texts}).json()
     singly = np.concatenate([np.exp(model.log_probs([text])) for text in texts])
@@ -149,7 +149,7 @@ def test_an_explanation_can_speak_for_the_other_label(client: TestClient) -> Non
 
 def test_a_silent_text_is_explained_by_the_shares_in_training(model: Model) -> None:
     found = explained(model, "", 10)
-    assert found["is_silent"]
+    assert found["is_empty"]
     assert found["segments"] == [""]
     assert list(found["probabilities"].values()) == pytest.approx(model.prior.tolist())
 
@@ -372,20 +372,20 @@ def test_the_token_comes_from_a_file_or_the_environment(
 # The start
 
 
-def test_a_port_in_use_is_told() -> None:
+def test_a_port_in_use_is_reported() -> None:
     with listen("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ConfigError, match=f"Cannot listen on 127.0.0.1:{port} .*choose another --port"):
             listen("127.0.0.1", port)
 
 
-def test_an_open_door_is_told() -> None:
+def test_an_open_address_is_reported() -> None:
     assert "set a token" in greeting(Path("runs/a"), "0.0.0.0", 80, None)
     assert "set a token" not in greeting(Path("runs/a"), "0.0.0.0", 80, "a-token")
     assert greeting(Path("runs/a"), "::1", 80, None) == "Serving runs/a on http://[::1]:80 (Ctrl+C stops it)."
 
 
-def test_a_missing_extra_is_told(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_extra_is_reported(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     with pytest.raises(MissingExtra, match=r"Serving needs the packages fastapi and uvicorn .*'\.\[serve\]'"):
         serve(run)
@@ -514,7 +514,7 @@ def test_the_page_loads_nothing_from_elsewhere(client: TestClient) -> None:
     assert not re.search(r"<script(?! src)|<style| style=| on[a-z]+=", page.text)
 
 
-def test_the_schema_is_valid_and_tells_the_limits(client: TestClient) -> None:
+def test_the_schema_is_valid_and_has_the_limits(client: TestClient) -> None:
     schema = client.get("/openapi.json").json()
     OpenAPI.model_validate(schema)
     assert set(schema["paths"]) == {"/predict", "/explain", "/label", "/health", "/metrics"}

@@ -35,7 +35,7 @@ def test_many_clients_get_more_than_a_loop_would(tmp_path: Path) -> None:
     assert last < 1.05 * first + 5, found["server_megabytes"]
 
 
-def test_the_figures_are_what_they_say(tmp_path: Path) -> None:
+def test_the_figures_mean_what_their_names_state(tmp_path: Path) -> None:
     tiny.run(tmp_path / "run")
     found = bench_serve(tmp_path / "run", TEXTS[:40], Load(clients=4, seconds=0.2, repeats=1, texts=2))
     assert found["clients"] == 4

@@ -1,4 +1,4 @@
-"""The store: what the encoder gave, on disk, whole or not at all, however often it was killed."""
+"""The store: what the encoder gave, on disk, complete or not at all, however often it was killed."""
 
 import errno
 import hashlib

@@ -17,7 +17,7 @@ class Death(BaseException):
 
 @dataclass
 class Dying(Quiet):
-    """Dies at the n-th step of a task, before that step's checkpoint, or where a line is told."""
+    """Dies at the n-th step of a task, before that step's checkpoint, or where a line is logged."""
 
     task_name: str
     at: int

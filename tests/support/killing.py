@@ -81,7 +81,7 @@ class Doomed:
             self.moment(f"{event} {file.name}", file)
 
     def log(self, line: str) -> None:
-        self.moment("say")
+        self.moment("log")
 
     def advance(self, documents: int, note: str = "") -> None:
         self.moment("advance")

@@ -32,7 +32,7 @@ NEWSITEM = """<?xml version="1.0" encoding="iso-8859-1" ?>
 </metadata>
 </newsitem>
 """
-STORY = """<REUTERS TOPICS="{judged}" LEWISSPLIT="{split}" CGISPLIT="TRAINING-SET" OLDID="1" NEWID="{number}">
+STORY = """<REUTERS TOPICS="{usable}" LEWISSPLIT="{split}" CGISPLIT="TRAINING-SET" OLDID="1" NEWID="{number}">
 <DATE>26-FEB-1987 15:01:01.79</DATE>
 <TOPICS>{topics}</TOPICS>
 <PLACES><D>usa</D></PLACES>
@@ -121,11 +121,11 @@ def rcv1_tokens(folder: Path) -> Path:
     return folder
 
 
-def story(number: int, split: str, topics: list[str], body: bool = True, judged: str = "YES") -> str:
+def story(number: int, split: str, topics: list[str], body: bool = True, usable: str = "YES") -> str:
     """A story of Reuters-21578."""
     inner = f"<BODY>Body {number} &amp; more.\n Reuter\n&#3;</BODY>" if body else ""
     listed = "".join(f"<D>{topic}</D>" for topic in topics)
-    return STORY.format(judged=judged, split=split, number=number, topics=listed, body=inner)
+    return STORY.format(usable=usable, split=split, number=number, topics=listed, body=inner)
 
 
 def sgm_folder(folder: Path, *stories: str) -> Path:

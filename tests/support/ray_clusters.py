@@ -66,7 +66,7 @@ def kill_worker(cluster: Any, title: str) -> bool:
 
 @contextmanager
 def meanwhile(deed: Callable[[], bool]) -> Iterator[list[float]]:
-    """Try a deed again and again, beside what is done inside, until it says that it is done.
+    """Try a deed again and again, beside what is done inside, until it reports that it is done.
 
     Yields the times at which it was: none before, one after.
     """

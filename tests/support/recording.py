@@ -1,4 +1,4 @@
-"""A reporter that keeps what it is told."""
+"""A reporter that keeps what it gets."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

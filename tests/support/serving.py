@@ -28,7 +28,7 @@ class Server:
     @property
     def port(self) -> int:
         """Where it listens; waits until it does."""
-        with self._turn:  # it tells its port once
+        with self._turn:  # it prints its port once
             if self._port is None:
                 assert self.process.stdout is not None
                 line = self.process.stdout.readline()
@@ -53,7 +53,7 @@ class Server:
             return read(connection)
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
-        """End it, and say how it ended."""
+        """End it, and return how it ended."""
         self.process.send_signal(how)
         code = self.process.wait(timeout=60)
         assert self.process.stdout is not None

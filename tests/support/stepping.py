@@ -54,8 +54,8 @@ def make_stores(folder: Path, shard: int, encoded: str, labeled: str) -> None:
 
 def content(path: Path) -> dict[str, bytes]:
     """Every file of a folder of any depth, without locks and what a clock or a command line wrote."""
-    told = (".lock", "metrics.jsonl", "report.html", "provenance.json", "README.md")
-    files = (file for file in path.rglob("*") if file.is_file() and file.name not in told)
+    not_compared = (".lock", "metrics.jsonl", "report.html", "provenance.json", "README.md")
+    files = (file for file in path.rglob("*") if file.is_file() and file.name not in not_compared)
     return {str(file.relative_to(path)): file.read_bytes() for file in files}
 
 

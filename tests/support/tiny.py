@@ -1,4 +1,4 @@
-"""A corpus and a configuration so small that a whole run takes a second."""
+"""A corpus and a configuration so small that a complete run takes a second."""
 
 import json
 from collections.abc import Sequence
@@ -59,7 +59,7 @@ def corpus(
 
 
 def run(path: Path, documents: Corpus | None = None, *, resume: bool = False, **overrides: Any) -> list[Row]:
-    """Train and judge in `path`."""
+    """Train and evaluate in `path`."""
     data = corpus() if documents is None else documents
     return train_and_evaluate(config(**overrides), data, path, Quiet(), resume=resume)
 

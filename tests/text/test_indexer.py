@@ -89,7 +89,7 @@ def test_pickling_keeps_the_vocabularies_and_drops_what_was_remembered() -> None
     assert pickle.loads(pickled).encode(TEXTS) == ENCODER.encode(TEXTS)  # noqa: S301
 
 
-def test_fingerprints_tell_vocabularies_apart() -> None:
+def test_fingerprints_distinguish_vocabularies() -> None:
     other_case = learn_vocabularies([TEXTS], WordsConfig(lowercase=False), PIECES)[0]
     fingerprints = {ENCODER.fingerprint, other_case.fingerprint, learn(TEXTS[1:]).fingerprint}
     assert len(fingerprints) == 3

@@ -1,4 +1,4 @@
-"""Batches fetched ahead: kept as long as a GPU may read them, no longer, and whole when they are read."""
+"""Batches fetched ahead: kept as long as a GPU may read them, no longer, and complete when they are read."""
 
 from collections import deque
 from typing import ClassVar
@@ -13,7 +13,7 @@ from mein.training.imitation_batches import MOST_KEPT, SideStream, fetched
 
 
 class Event:
-    """The double of a CUDA event that is over when the test says so, or when it was waited for."""
+    """The double of a CUDA event that is over when the test ends it, or when it was waited for."""
 
     over: ClassVar[set[int]] = set()
     made = 0
@@ -71,5 +71,5 @@ def test_a_gpu_reads_each_batch_before_its_memory_is_used_again() -> None:
         torch.cuda._sleep(5_000_000)  # type: ignore[no-untyped-call]  # the work is far behind
         found.append(batch[-1].clone())
         del batch
-    told = torch.stack(found).tolist()
-    assert told == [number * (2**20 - 1) for number in range(50)]
+    sums = torch.stack(found).tolist()
+    assert sums == [number * (2**20 - 1) for number in range(50)]

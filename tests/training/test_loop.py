@@ -33,7 +33,7 @@ def runtime_in(path: Path, checkpoint_seconds: float = 1e9) -> Runtime:
 
 
 class Listening(Quiet):
-    """Keeps what is said."""
+    """Keeps what is logged."""
 
     def __init__(self) -> None:
         self.mixture_log_probs: list[str] = []
@@ -190,7 +190,7 @@ def test_only_the_named_parameters_move(tmp_path: Path) -> None:
     assert other.item() == 1.0
 
 
-def test_the_metrics_tell_each_epoch_and_its_mean_loss(tmp_path: Path) -> None:
+def test_the_metrics_hold_each_epoch_and_its_mean_loss(tmp_path: Path) -> None:
     """The loss of a batch counts as often as it has documents: (2*1 + 2*2 + 1*3) / 5."""
     w = nn.Parameter(torch.zeros(1))
     numbers = iter([1.0, 2.0, 3.0, 2.0, 2.0, 2.0])
@@ -222,7 +222,7 @@ def test_the_loss_gets_the_number_of_the_step_and_the_plan_that_of_the_epoch(tmp
 
 
 class Overflow(torch.autograd.Function):
-    """A loss that cannot be told, nor its gradient."""
+    """A loss that is not a number, and so is its gradient."""
 
     @staticmethod
     def forward(ctx: Any, weights: Tensor) -> Tensor:
@@ -236,7 +236,7 @@ class Overflow(torch.autograd.Function):
 def overflowing(
     path: Path, at: Sequence[int], clip: float | None = 5.0, device: str = "cpu"
 ) -> tuple[list[list[float]], list[str]]:
-    """The weights before each of six steps and after them, some of which overflow; and what was said."""
+    """The weights before each of six steps and after them, some of which overflow; and what was logged."""
     w, seen, listening = nn.Parameter(torch.zeros(2, device=device)), [], Listening()
 
     def loss(rows: np.ndarray, step: int) -> Tensor:
@@ -251,9 +251,9 @@ def overflowing(
 
 def test_a_step_without_a_finite_gradient_is_skipped_and_reported(tmp_path: Path) -> None:
     """Adam goes on as if there had been no such step: each of the others takes 1 off."""
-    weights, said = overflowing(tmp_path, at=[1, 3, 4])
+    weights, logged = overflowing(tmp_path, at=[1, 3, 4])
     assert weights == [[pytest.approx(w, abs=1e-5)] * 2 for w in (0, -1, -1, -2, -2, -2, -3)]
-    assert said == [f"  {count} of 3 steps had no finite gradient" for count in (1, 2)]
+    assert logged == [f"  {count} of 3 steps had no finite gradient" for count in (1, 2)]
     lines = RunFolder(tmp_path).metrics("toy")
     assert [line.get("not_finite") for line in lines] == [None, 1, 2]
     first, second = (line["loss"] for line in lines[1:])

@@ -1,4 +1,4 @@
-"""Hidden tokens: chosen by chance, told by the network, each passage once an epoch; against plain loops."""
+"""Hidden tokens: drawn, predicted by the network, each passage once an epoch; against plain loops."""
 
 import math
 from collections import Counter
@@ -116,7 +116,7 @@ def test_a_slice_of_a_longer_text_is_hidden_as_if_it_were_all() -> None:
     assert found.wanted.to_lists() == wanted.wanted.to_lists()
 
 
-# What the network says of it.
+# What the network predicts.
 
 
 @pytest.mark.parametrize("kind", ["Bert", "DistilBert", "Roberta"])
@@ -235,7 +235,7 @@ def test_every_passage_is_read_once_an_epoch_beside_others_of_like_length() -> N
         assert waste < 0.05 * sum(map(len, cut))
 
 
-def test_the_order_and_the_masks_change_from_epoch_to_epoch_and_rows_alone_tell_them() -> None:
+def test_the_order_and_the_masks_change_with_the_epoch_and_follow_from_rows() -> None:
     text = Shards(documents(60), documents(60, seed=1))
     first, again = (Passages(text, None, lanes=8, seed=1) for _ in range(2))
     epochs = [list(first.plan(epoch)) for epoch in range(3)]

@@ -18,7 +18,7 @@ SOME = 24 * 8
 
 
 class Shelf:
-    """A store in memory; the pieces and the probabilities of a document tell which one it is."""
+    """A store in memory; the pieces and the probabilities of a document identify it."""
 
     shard_count, shard_lengths, least = len(SHARDS), tuple(SHARDS), 0.0
 

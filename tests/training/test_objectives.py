@@ -337,7 +337,7 @@ def test_p_is_a_constant_and_it_would_show_if_it_were_not(training: str) -> None
     neighbors = NEIGHBORS if training == "ivat" else None
     through_p = plainly.supervised(None) + plainly.virtual(neighbors, p_is_constant=False)
     loss, found = gradients_of(expert, mixture, objective_of(training))
-    assert loss == pytest.approx(through_p.item(), rel=1e-10)  # the loss alone cannot tell
+    assert loss == pytest.approx(through_p.item(), rel=1e-10)  # the loss alone does not show it
     differing = plainly.gradients(through_p)
     assert max(float((found[name] - differing[name]).abs().max()) for name in found) > 1e-2
 
@@ -404,12 +404,12 @@ def test_a_teacher_learns_its_temperature_by_hand() -> None:
     soft_labels = GivenExpert(2)
     with torch.no_grad():
         soft_labels.log_tau.fill_(math.log(2.0))
-    said = [[0.9, 0.1], [0.3, 0.7]]
-    batch = WordBatch(torch.tensor(said).log(), torch.tensor([2, 2]))
+    given = [[0.9, 0.1], [0.3, 0.7]]
+    batch = WordBatch(torch.tensor(given).log(), torch.tensor([2, 2]))
     labeled = LabeledBatch(batch, torch.zeros(0, 2, 2), torch.tensor([1, 1]), torch.tensor([1.0, 3.0]))
     Plain().loss(soft_labels, torch.zeros(0), labeled, Randomness(0, "s", 0)).backward()  # type: ignore[no-untyped-call]
     expected = 0.0
-    for weight, probs in zip((0.5, 1.5), said, strict=True):
+    for weight, probs in zip((0.5, 1.5), given, strict=True):
         z = [math.log(p) / 2 for p in probs]
         q = [math.exp(x) / sum(map(math.exp, z)) for x in z]
         expected -= weight * (q[0] * z[0] + (q[1] - 1.0) * z[1])
@@ -496,7 +496,7 @@ def test_a_killed_ivat_goes_on_with_the_neighbors_of_its_epoch(tmp_path: Path, k
 
 
 class Shelf:
-    """Stands in for a store: documents whose words all tell their number, and whose one piece does."""
+    """Stands in for a store: documents whose words all are their number, and whose one piece does."""
 
     def __init__(self, shards: Sequence[Sequence[int]], first: int = 0) -> None:
         self.shard_lengths = tuple(map(len, shards))

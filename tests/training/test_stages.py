@@ -86,7 +86,7 @@ def test_stage_2_moves_every_parameter_of_the_imitators(tmp_path: Path) -> None:
     assert moved(before, after) == set(before)
     assert len(before) == 2 + 4 + 4 + 1  # tables, convolutions, outputs, and the offset
     for table in ("embeddings.0.weight", "embeddings.1.weight"):
-        assert torch.equal(after[table][0], torch.zeros(4))  # padding says nothing, for ever
+        assert torch.equal(after[table][0], torch.zeros(4))  # padding never contributes
 
 
 def test_stage_3_leaves_the_imitators_and_theta_prime_alone(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_only_words_of_training_documents_reach_the_expert_s_optimizer(tmp_path:
 
 
 def synthetic_part() -> LabeledPart:
-    """Documents whose first word tells the label."""
+    """Documents whose first word determines the label."""
     draw = np.random.default_rng(0)
     labels = draw.integers(0, 2, 48)
     words = ragged([[2 + int(y), *draw.integers(4, 9, 3), 1] for y in labels])
@@ -182,7 +182,7 @@ def test_stage_3_moves_every_parameter_of_the_expert_and_the_gates(tmp_path: Pat
 
 
 def test_test_labels_are_read_at_the_very_end_only(tmp_path: Path) -> None:
-    """Poisoned test labels change what the verdict says, and not one other byte."""
+    """Poisoned test labels change the verdict, and not one other byte."""
     flip = {"positive": "negative", "negative": "positive"}
     tiny.run(tmp_path / "true")
     tiny.run(tmp_path / "poisoned", tiny.corpus(test_labels=[flip[y] for y in tiny.TEXTS.test_labels]))

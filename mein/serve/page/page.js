@@ -65,7 +65,7 @@ function complain(id, problem) {
 
 // ---- showing ----
 
-const percent = (value) => `${(100 * value).toFixed(value > 0.9995 || value < 0.0005 ? 2 : 1)} %`;
+const percent = (value) => `${(100 * value).toFixed(value > 0.9995 || value < 0.0005 ? 2 : 1)}%`;
 const signed = (value) => (value < 0 ? "−" : "+") + Math.abs(value).toFixed(3);
 const reach = (window) => 2 * Number(window) + 1;
 
@@ -73,7 +73,7 @@ function showAnswer() {
   const { answer } = state;
   const ranked = Object.entries(answer.probabilities).sort((a, b) => b[1] - a[1]);
   by("label").textContent = ranked[0][0];
-  by("certainty").textContent = answer.is_silent
+  by("certainty").textContent = answer.is_empty
     ? "No known word: the shares of the labels in training."
     : `with ${percent(ranked[0][1])} probability`;
   showProbabilities(ranked);
@@ -145,9 +145,9 @@ function wordShares() {
 
 function showWhy() {
   const { answer } = state;
-  const hasParts = !answer.is_silent && Object.keys(answer.shares).length > 0;
-  by("silence").hidden = hasParts;
-  by("silence").textContent = answer.is_silent
+  const hasParts = !answer.is_empty && Object.keys(answer.shares).length > 0;
+  by("no-parts").hidden = hasParts;
+  by("no-parts").textContent = answer.is_empty
     ? "The model knows no word of this text."
     : "No fragment contributed: the run has no imitators, or their gates are closed.";
   by("legend").hidden = by("strongest").hidden = by("sum").hidden = !hasParts;
