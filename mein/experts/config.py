@@ -198,8 +198,6 @@ class ExpertConfig(Settings):
         traits = self.traits
         if traits.has_encoder and self.model is None:
             return f"expert.kind is {self.kind!r} but expert.model is not set: give a folder or a hub name."
-        if self.model is not None and not traits.has_encoder and traits.reads != "probabilities":
-            return f"expert.model does not apply to {self.kind!r}: remove it, or set expert.kind."
         if self.layers is not None and not traits.has_encoder:
             return f"expert.layers applies to transformers only, not to {self.kind!r}: remove it."
         if self.frozen_layers is not None and not traits.tunes_encoder:

@@ -20,7 +20,6 @@ from mein.text.words import Words
 HUB = "hub"  # the folder of a run with the files of the Hugging Face model that it started from
 TEACHER = "teacher.json"  # the weight of the lexicon, where expert and lexicon are the teacher
 VOCABULARIES = ("words.txt", "pieces.model")  # their digests are in vocabularies.json, too
-Facts = dict[str, Any]
 REQUIRED = ("config.json", "labels.json", "vocabularies.json", *VOCABULARIES, TEACHER)
 LISTED = (
     "metrics.jsonl",
@@ -31,6 +30,10 @@ LISTED = (
     "test.json",
 )
 WRITTEN = "artefacts.json"  # the digests of the artefacts that a run has written, before it is finished
+
+
+ArtefactContent = tuple[dict[str, torch.Tensor], dict[str, Any]]
+"""Tensors and the facts beside them."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ def seal(folder: RunFolder) -> None:
     folder.write_json("done", {"required": _digests(folder, required), "listed": _digests(folder, listed)})
 
 
-def leave(folder: RunFolder, name: str, learn: Callable[[], tuple[dict[str, torch.Tensor], Facts]]) -> bool:
+def leave(folder: RunFolder, name: str, learn: Callable[[], ArtefactContent]) -> bool:
     """Leave the artefact `name`, with what `learn` returns, unless it is complete; whether it is new.
 
     This is all there is to --resume: an artefact that is complete is not made again. Of several processes

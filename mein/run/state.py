@@ -19,7 +19,7 @@ from mein.mixture.gates import Weights
 from mein.mixture.inference import CachedLogits, imitator_alpha
 from mein.mixture.lexicon import LEXICON, LEXICON_OF_TRAIN, Lexicon, learn_lexicon, load_lexicon
 from mein.mixture.mixture import random_alpha
-from mein.model.artefacts import Facts, leave, restore
+from mein.model.artefacts import ArtefactContent, leave, restore
 from mein.run.documents import Split
 from mein.runtime import ranks
 from mein.runtime.run_folder import RunFolder
@@ -89,7 +89,7 @@ class Run:
         """A network with the weights of its artefact: those on the disk, or those that are learned now."""
         network = new().to(self.device)
 
-        def trained() -> tuple[dict[str, torch.Tensor], Facts]:
+        def trained() -> ArtefactContent:
             facts = learn(network).to_facts()
             return network.state_dict(), facts
 
@@ -146,7 +146,7 @@ class Run:
     def _learned_lexicon(self, name: str, parts: Sequence[str]) -> Lexicon:
         found: list[Lexicon] = []
 
-        def learned() -> tuple[dict[str, torch.Tensor], Facts]:
+        def learned() -> ArtefactContent:
             examples = [self.labeled.examples(part) for part in parts]
             lexicon = learn_lexicon(
                 concatenate(self.store(part).pieces() for part in parts),

@@ -19,7 +19,7 @@ from mein.errors import ConfigError, InputError, RunError
 from mein.evaluation.systems import MIXTURE
 from mein.experts.base import Expert
 from mein.experts.language_model import LanguageModel
-from mein.model.artefacts import Facts, leave, restore
+from mein.model.artefacts import ArtefactContent, leave, restore
 from mein.model.build import build_language_model, words_of_language_model
 from mein.model.loading import Classifiers, FinishedRun
 from mein.model.model import Model
@@ -77,7 +77,7 @@ def language_model(
         restore(RunFolder(Path(config.expert.language_model)), STAGE, model)
         return model
 
-    def trained() -> tuple[dict[str, torch.Tensor], Facts]:
+    def trained() -> ArtefactContent:
         runtime.reporter.log("A language model learns from the text (*: the best epoch so far)")
         train_language_model(model, texts, held_out, config.pretraining, runtime, config.seed)
         model.embedding.settle()

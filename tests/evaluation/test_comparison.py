@@ -68,14 +68,18 @@ def test_without_the_reference_nothing_is_compared() -> None:
     found = verdict_of([row])
     assert (found.outcome, found.result, found.against) == ("untested", row, ())
     assert title_of(found) == "Trained on labels only"
-    assert sentence_of(found) == ("Whether unlabeled text helps was not measured: expert only, 14.2% error.")
+    assert sentence_of(found) == (
+        "The effect of the unlabeled text was not measured: expert only, 14.2% error."
+    )
 
 
 def test_a_mixture_without_controls_claims_nothing() -> None:
     systems = {TFIDF: answers(range(200)), MIXTURE: answers(range(98))}
     found = verdict_of(compare(LABELS, systems, seed=0))
     assert title_of(found) == "Trained without controls"
-    assert sentence_of(found) == ("Whether unlabeled text helps was not measured: mixture only, 9.8% error.")
+    assert sentence_of(found) == (
+        "The effect of the unlabeled text was not measured: mixture only, 9.8% error."
+    )
 
 
 def test_the_reference_may_be_another_system() -> None:

@@ -21,6 +21,7 @@ from mein.data.columns import ColumnsConfig
 from mein.data.corpus import Corpus, corpus_of_files, source_of_lists
 from mein.errors import ConfigError, RunError
 from mein.evaluation.systems import CLOSED_GATES, EXPERT, IMITATORS_ONLY, MIXTURE, RANDOM_IMITATORS, TFIDF
+from mein.model.artefacts import seal
 from mein.model.loading import load_model, read_config
 from mein.run.pipeline import train_and_evaluate
 from mein.run.pretrain import pretrain
@@ -517,6 +518,7 @@ def test_an_expert_may_read_more_or_less_of_a_document_than_its_language_model(
     content = json.loads((lm / "config.json").read_text(encoding="utf-8"))
     content["config"]["words"]["max_length"] = theirs
     (lm / "config.json").write_text(json.dumps(content), encoding="utf-8")
+    seal(RunFolder(lm))
     length = ["--set", f"words.max_length={ours}"]
     assert mein("train", *words, "--lm", lm, "--out", out, *TINY, *BRIEF, *length).code == 0
     assert read_config(RunFolder(out)).words.max_length == ours

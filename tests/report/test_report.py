@@ -313,7 +313,6 @@ def test_the_runs_of_several_seeds_are_shown_together(finished: Path, tmp_path: 
         ('"seconds"', '"sdconds"'),
         ('"stage"', '"stbge"'),
         ('"epoch"', '"epocj"'),
-        ('"log_loss"', '"log_lors"'),
         ('"dev_error"', '"dev_errov"'),
         ('"stage"', '"stage'),
     ],

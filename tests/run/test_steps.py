@@ -244,7 +244,8 @@ def test_a_store_that_changes_under_a_run_is_refused(home: Path, tmp_path: Path)
     store, out = copied(home, "labeled", tmp_path), tmp_path / "out"
     words = ("imitate", store, "--like", home / "run", "--out", out)
     assert mein(*words).code == 0
-    (out / "imitators.safetensors").unlink()
+    for name in ("done", "imitators.safetensors"):
+        (out / name).unlink()
     labels = (store / "labels.json").read_text(encoding="utf-8")
     (store / "labels.json").write_text(labels + " ", encoding="utf-8")
     refuses(r"The store .*labeled has changed since .*unlabeled was made from it: restore it, or.*", *words)

@@ -106,6 +106,7 @@ def test_imitators_do_not_know_the_labels_of_dev(tmp_path: Path, monkeypatch: py
             if flips:
                 run.labeled.dev_ids[:] = 1 - run.labeled.dev_ids
             running.learned_imitators(run, expert)
+            run.learn_lexicons()
     true, flipped = (probs_in(tmp_path / name / "encoded/unlabeled") for name in ("true", "flipped"))
     assert np.array_equal(true, flipped)
     others = [load_lexicon(tmp_path / name / LEXICON).weights for name in ("true", "flipped")]

@@ -148,7 +148,7 @@ def test_a_file_of_another_program_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"x\.safetensors is missing: this is not a finished run\."):
+    with pytest.raises(RunError, match=r"x\.safetensors is missing: restore it from a copy of the run\."):
         load_tensors(tmp_path / "x.safetensors")
 
 
