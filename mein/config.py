@@ -19,6 +19,7 @@ from mein.experts.perturb import PerturbationConfig
 from mein.imitators.reference import ImitatorsConfig
 from mein.mixture.mixture import MixtureConfig
 from mein.runtime.settings import Settings
+from mein.runtime.tensors import check_version
 from mein.text.pieces import PiecesConfig
 from mein.text.words import WordsConfig
 from mein.training.language_model import PretrainingConfig
@@ -164,6 +165,8 @@ def _read_file(path: Path) -> dict[str, Any]:
             f"The config {path} holds a {type(content).__name__}: give it sections of settings."
         )
     is_of_run = isinstance(content.get("config"), dict) and "mein" in content
+    if is_of_run:
+        check_version(path, content["mein"])
     return content["config"] if is_of_run else content
 
 

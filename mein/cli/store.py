@@ -131,7 +131,7 @@ def imitate(
     if quarantine:
         encoded = without_damage(run, encoded, open_reporter())
     begin(run, ready_store(run, encoded), config, corpus, out, open_reporter())
-    with opened((engine, address)) as on_ray:
+    with opened((engine, address), processes=processes) as on_ray:
         if on_ray:
             training_on_ray(config, corpus, out, open_reporter(), resume=True, processes=processes)
     train_and_show(config, corpus, out, True, open_console())

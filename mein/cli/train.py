@@ -138,7 +138,7 @@ def run_training(
     processes: int | None = None,
 ) -> None:
     """Train once, or once for each seed, and show the table."""
-    with opened(engine) as on_ray:
+    with opened(engine, processes=processes) as on_ray:
         learn = partial(_learn_on_ray, processes) if on_ray else train_and_show
         _run_training(paths, out, settings, seeds, resume, learn)
 

@@ -31,6 +31,8 @@ def opened(engine: Engine, step: str | None = None, processes: int | None = None
     if name == "processes":
         if address is not None:
             raise ConfigError(f"--address {address} needs --engine ray: give both, or neither.")
+        if step is None and processes is not None:
+            raise ConfigError(f"--processes {processes} needs --engine ray: give both, or neither.")
         yield False
         return
     from mein.engines.cluster import ray_cluster, warm_up

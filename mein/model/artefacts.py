@@ -12,7 +12,7 @@ from mein.errors import RunError
 from mein.runtime import ranks
 from mein.runtime.files import sha256_of
 from mein.runtime.run_folder import RunFolder
-from mein.runtime.tensors import digest_in, load_tensors, save_tensors
+from mein.runtime.tensors import digest_in, digest_of, load_tensors, save_tensors
 from mein.text.indexer import Indexer, Reader
 from mein.text.pieces import Pieces
 from mein.text.words import Words
@@ -67,12 +67,13 @@ def leave(folder: RunFolder, name: str, learn: Callable[[], ArtefactContent]) ->
     if is_new:
         with folder.timed(name):
             tensors, facts = learn()
+        if ranks.is_first():  # the digest comes first: then no file of another run can take its place
+            digest = digest_of(path.name, tensors, facts)
+            folder.write_json(WRITTEN, _written(folder) | {path.name: digest})
         save_tensors(path, tensors, facts)
         ranks.barrier()  # the first may still be writing it
-    if ranks.is_first() and not folder.is_done:
-        written, digest = _written(folder), digest_in(path)
-        if written.get(path.name) != digest:
-            folder.write_json(WRITTEN, written | {path.name: digest})
+    elif ranks.is_first() and not folder.is_done and path.name not in _written(folder):
+        folder.write_json(WRITTEN, _written(folder) | {path.name: digest_in(path)})  # a link
     folder.drop(f"{name}.checkpoint.safetensors")
     return is_new
 

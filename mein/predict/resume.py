@@ -128,7 +128,13 @@ class Parts:
     def _found(self) -> dict[str, Any] | None:
         """The manifest, if there is one; refuses a folder with unknown files."""
         if (self.folder / MANIFEST).exists():
-            return self.folder.read_json(MANIFEST)
+            try:
+                return self.folder.read_json(MANIFEST)
+            except RunError as problem:
+                raise RunError(
+                    f"{self.folder / MANIFEST} is damaged or of another version of mein: "
+                    f"delete {self.folder.path}, and run the command without --resume."
+                ) from problem
         names = sorted(path.name for path in self.folder.path.iterdir() if path.name != ".lock")
         unknown = [name for name in names if not is_temporary(name)]
         if unknown:

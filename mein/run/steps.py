@@ -272,6 +272,11 @@ def ready_store(like: FinishedRun, store: Store) -> Store:
 
 def settings_like(like: FinishedRun, overrides: Mapping[str, Any]) -> Config:
     """The settings of a run, with others for its imitators and its mixture."""
+    if like.config.expert.from_run is not None or like.config.expert.traits.reads == "probabilities":
+        raise ConfigError(
+            f"The run in {like.folder.path} was trained with --from-run or --soft-labels: "
+            "its imitators cannot learn from a store. Give a run without them."
+        )
     for name in overrides:
         if name.split(".")[0] not in FREE:
             raise ConfigError(

@@ -117,9 +117,12 @@ def _vectors(run: Run) -> torch.Tensor:
             texts = shards_at_random([run.store(part) for part in parts], run.config.seed)
             dim, seed = run.config.expert.embedding_dim, derive_seed(run.config.seed, VECTORS) % 2**32
             vectors = word_vectors(texts, run.indexer.words.size, dim, seed)
-        save_tensors(path, {VECTORS: torch.from_numpy(vectors)}, {})
+        save_tensors(path, {VECTORS: torch.from_numpy(vectors)}, {"run": run.folder.identity})
     ranks.barrier()  # the first may still be at it
-    return load_tensors(path)[0][VECTORS]
+    tensors, facts = load_tensors(path)
+    if facts.get("run") != run.folder.identity:
+        raise RunError(f"{path} belongs to another run: remove it and resume; vectors are learned again.")
+    return tensors[VECTORS]
 
 
 def shards_at_random(stores: Sequence[Store], seed: int) -> Iterator[Ragged]:
@@ -217,12 +220,14 @@ def _label_by_previous_run(run: Run) -> None:
     documents = min(_unlabeled(run), run.config.expert.self_training_documents)
     teacher = load_previous_run(run.config, run.device, knows_dev=False)
     (run.folder / SELF_TRAINING).mkdir(exist_ok=True)
+    by = digest_of_previous_run(run.config)
     name = run.config.expert.from_run
     run.runtime.reporter.log(f"Before stage 1: {name} predicts {documents:,} unlabeled documents")
     with run.runtime.reporter.task("self-training", documents) as task:
         for number, texts in enumerate(_texts(run)):
             path = run.folder / SELF_TRAINING / f"{number:05}.safetensors"
-            facts = {"texts": hashlib.blake2b(json.dumps(texts).encode("utf-8"), digest_size=16).hexdigest()}
+            texts_digest = hashlib.blake2b(json.dumps(texts).encode("utf-8"), digest_size=16).hexdigest()
+            facts = {"texts": texts_digest, "previous_run": by, "run": run.folder.identity}
             if not path.exists() or load_facts(path) != facts:
                 words, probs = _predicted(run, teacher, texts)
                 arrays = {"values": words.values, "offsets": words.offsets, "probs": probs}

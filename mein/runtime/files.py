@@ -7,10 +7,10 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from mein.errors import RunError
+from mein.errors import InputError, RunError
 
 REMEDIES = {
     errno.ENOSPC: "the disk is full: free some space and start again (a training with --resume)",
@@ -23,6 +23,8 @@ REMEDIES = {
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
     """A temporary path beside `path`; renamed to it at a clean exit, removed otherwise."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise InputError(f"{path} is no regular file: choose another path.")  # a device would be replaced
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")  # see is_temporary
     try:
         yield temporary
@@ -55,9 +57,9 @@ def write_atomically(path: Path, content: bytes) -> None:
 def held_folder(path: Path, *, waits: bool = False, remedy: str = "choose another --out") -> Iterator[None]:
     """Hold a folder, made where it is not there, so that a second process refuses to start, or waits.
 
-    After an error a folder that was made here is removed if nothing was left in it.
+    After an error the folders that were made here are removed if nothing was left in them.
     """
-    is_new = not path.exists()
+    made = [folder for folder in (path, *path.parents) if not folder.exists()]
     try:
         path.mkdir(parents=True, exist_ok=True)
         lock = (path / ".lock").open("w", encoding="utf-8")
@@ -71,8 +73,11 @@ def held_folder(path: Path, *, waits: bool = False, remedy: str = "choose anothe
         try:
             yield
         except BaseException:
-            if is_new and path.is_dir() and [file.name for file in path.iterdir()] == [".lock"]:
-                shutil.rmtree(path, ignore_errors=True)
+            if made and path.is_dir() and [file.name for file in path.iterdir()] == [".lock"]:
+                (path / ".lock").unlink()
+                with suppress(OSError):  # somebody else put something there
+                    for folder in made:
+                        folder.rmdir()
             raise
 
 

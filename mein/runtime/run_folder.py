@@ -1,5 +1,6 @@
 """The run folder: its names, its owner, its metrics. Of several processes only the first writes into it."""
 
+import hashlib
 import json
 import time
 from collections.abc import Iterator
@@ -27,6 +28,14 @@ class RunFolder:
     def is_done(self) -> bool:
         """Whether the run came to its end."""
         return (self / "done").exists()
+
+    @property
+    def identity(self) -> str:
+        """A digest of what the run is made from: its settings, the names of its data, its labels."""
+        names = [name for name in ("config.json", "labels.json") if (self / name).exists()]
+        contents = {name: self.read_json(name) for name in names}
+        labeled = contents.get("labels.json", {}).get("documents")
+        return hashlib.sha256(json.dumps([contents.get("config.json"), labeled]).encode("utf-8")).hexdigest()
 
     @contextmanager
     def timed(self, step: str) -> Iterator[None]:

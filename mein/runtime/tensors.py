@@ -30,7 +30,7 @@ def save_tensors(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) 
     if not is_first():
         return
     plain = {name: tensor.detach().to("cpu").contiguous() for name, tensor in tensors.items()}
-    digest = _digest(path.name, plain, facts)
+    digest = digest_of(path.name, plain, facts)
     header = {"version": FORMAT_VERSION, "name": path.name, "sha256": digest, "facts": facts}
     with atomic_path(path) as temporary:
         temporary.touch()
@@ -49,7 +49,7 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         header = _header(path, file)
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     facts: dict[str, Any] = header["facts"]
-    if header.get("sha256") != _digest(path.name, tensors, facts):
+    if header.get("sha256") != digest_of(path.name, tensors, facts):
         raise _damaged(path)
     return tensors, facts
 
@@ -120,10 +120,11 @@ def _system_error(problem: SafetensorError) -> OSError:
     return OSError(number, os.strerror(number))
 
 
-def _digest(file: str, tensors: dict[str, Tensor], facts: dict[str, Any]) -> str:
+def digest_of(file: str, tensors: dict[str, Tensor], facts: dict[str, Any]) -> str:
+    """The checksum that `save_tensors` writes into the header of a file."""
     digest = hashlib.sha256(json.dumps([file, facts], sort_keys=True).encode("utf-8"))
     for name in sorted(tensors):
-        tensor = tensors[name]
+        tensor = tensors[name].detach().to("cpu")
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         if tensor.numel():  # torch sees no bytes where there are none
             digest.update(tensor.contiguous().flatten().view(torch.uint8).numpy().data)

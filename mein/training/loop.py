@@ -67,6 +67,8 @@ class StageState:
     best_epoch: int = 0
     best_score: dict[str, float] = field(default_factory=dict)
     lines: int = 0
+    run: str = ""
+    """The identity of the run whose stage it is."""
 
 
 def save_state(
@@ -217,10 +219,12 @@ def train(stage: Stage, config: OptimizationConfig, runtime: Runtime) -> StageOu
     stage = replace(stage, carried={**stage.carried, **means})
     if ranks.exists(path):
         state, best = restore_state(path, stage, optimizer)
+        if state.run != runtime.folder.identity:
+            raise RunError(f"{path} belongs to another run: remove it and resume; the stage starts again.")
         runtime.folder.rewind(stage.name, state.lines)
     else:
         runtime.folder.rewind(stage.name, 0)
-        state, best = StageState(), {}
+        state, best = StageState(run=runtime.folder.identity), {}
         best = _evaluate(stage, average, state, best, runtime, seconds=0.0)
     while state.epoch < config.epochs and not _is_stale(state, config):
         started = time.monotonic()

@@ -14,8 +14,10 @@ from mein.evaluation.metrics import METRICS, Scores
 from mein.model.artefacts import read_done
 from mein.model.loading import load_model
 from mein.report.record import read_finished
+from mein.run.pipeline import train_and_evaluate
 from mein.runtime.run_folder import RunFolder
 from tests.support import tiny
+from tests.support.dying import Death, Dying
 from tests.support.shell import mein
 
 TEXTS = tiny.TEXTS.test_texts[:5]
@@ -174,3 +176,29 @@ def test_a_run_of_before_a_metric_is_still_read() -> None:
     scores = Scores.from_dict(line)
     assert scores.to_dict() == line
     assert scores.text(METRICS["log_loss"]) == ""
+
+
+@pytest.mark.parametrize(
+    ("task", "name", "settings"),
+    [
+        ("expert", "expert.checkpoint.safetensors", {}),
+        ("imitators", "imitators.checkpoint.safetensors", {}),
+        ("mixture", "mixture.checkpoint.safetensors", {}),
+        ("expert", "vectors.safetensors", {"expert__kind": "average"}),
+    ],
+)
+def test_what_another_stopped_run_left_is_refused(
+    tmp_path: Path, task: str, name: str, settings: dict[str, Any]
+) -> None:
+    """Two runs of the same sizes, stopped at the same moment; one file of the second in the first."""
+    for seed in (0, 1):
+        config = tiny.config(seed=seed, runtime__checkpoint_seconds=0, **settings)
+        with pytest.raises(Death):
+            train_and_evaluate(config, tiny.corpus(), tmp_path / str(seed), Dying(task, 3))
+    shutil.copy(tmp_path / "1" / name, tmp_path / "0")
+    with pytest.raises(RunError, match=rf"{name} belongs to another run: remove it and resume"):
+        tiny.run(tmp_path / "0", resume=True, seed=0, **settings)
+    (tmp_path / "0" / name).unlink()
+    tiny.run(tmp_path / "0", resume=True, seed=0, **settings)
+    tiny.run(tmp_path / "2", seed=0, **settings)
+    assert tiny.artefacts(tmp_path / "0") == tiny.artefacts(tmp_path / "2")
