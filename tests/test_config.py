@@ -41,7 +41,7 @@ def test_the_preset_fits_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_config_of_a_run_is_a_config(tmp_path: Path) -> None:
     config = load_config("small", overrides={"imitators.windows": [2], "seed": 5})
-    content = {"mein": 1, "config": config.model_dump(mode="json"), "data": {"labeled": "train.csv"}}
+    content = {"mein": 2, "config": config.model_dump(mode="json"), "data": {"labeled": "train.csv"}}
     assert load_config(file=put(tmp_path / "config.json", json.dumps(content))) == config
 
 

@@ -5,6 +5,7 @@ torchrun starts them and gives each its rank; a process by itself is rank 0 of 1
 
 import os
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -17,6 +18,7 @@ from mein.errors import LostProcess
 if TYPE_CHECKING:
     from torch import Tensor
 
+RELEASE_SECONDS = 0.2  # for what takes microseconds once Python's lock is free
 LONGEST_WAIT = timedelta(days=1)  # the others wait while the first prepares; a death is noticed at once
 
 
@@ -68,9 +70,14 @@ def join() -> None:
 
 
 def leave() -> None:
-    """Part from the others. Subtle: a process that ends without this is aborted by its gloo threads."""
+    """Part from the others.
+
+    Subtle: gloo's threads outlive the group, and one that still has to release the tensors of the last
+    exchange, which takes Python's lock, aborts a process that ends meanwhile. So they are given the time.
+    """
     if is_joined():
         _group().destroy_process_group()
+        time.sleep(RELEASE_SECONDS)
 
 
 def may_complain() -> bool:
