@@ -108,7 +108,7 @@ def words(folder: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def table(folder: Path) -> Path:
-    """What the teacher teacher_probs of every document."""
+    """The probabilities of every document."""
     return write(folder / "teacher.parquet", rows_of(ALL))
 
 
@@ -334,7 +334,7 @@ def test_a_missing_teacher_is_refused(tmp_path: Path, words: list[str]) -> None:
 
 @pytest.fixture(scope="module")
 def others(folder: Path) -> tuple[Path, Path]:
-    """Documents that nobody has seen, and what the teacher teacher_probs of them."""
+    """Documents outside the run, and the teacher's probabilities for them."""
     return write_csv(folder / "new.csv", NEW), write(folder / "new.parquet", rows_of(NEW))
 
 

@@ -159,7 +159,7 @@ def test_a_run_that_stopped_after_its_teacher_ends_with_the_same_bytes(
 
 
 def test_mein_label_runs_the_same_teacher(with_lexicon: Path, tmp_path: Path) -> None:
-    """In this process and in others, to the bit; and nobody else's word is taken for it."""
+    """In this process and in others, to the bit; and no other labels are taken for its own."""
     raw, at = write_csv(tmp_path / "raw.csv", tiny.TEXTS.unlabeled_texts), {}
     for name, workers in {"one": 1, "two": 2}.items():
         at[name] = tmp_path / name
