@@ -73,7 +73,7 @@ def classify(page: Page, text: str) -> Any:
     page.fill("#text", text)
     with page.expect_response("**/explain") as answer:
         page.click("#go")
-    expect(page.locator("#go")).to_be_enabled()
+    expect(page.locator("#go")).to_be_enabled(timeout=30_000)  # 100,000 characters take seconds to draw
     return answer.value.json()
 
 
