@@ -27,7 +27,7 @@ from mein.data.formats import find_files
 from mein.data.writers import UnfitError
 from mein.errors import InputError, RunError
 from mein.model.model import Model
-from mein.runtime.files import is_temporary, write_atomically
+from mein.runtime.files import is_temporary, refuse_nameless, write_atomically
 from mein.runtime.run_folder import RunFolder
 
 MANIFEST = "manifest.json"
@@ -43,6 +43,7 @@ def open_parts(
     They are also removed if no restart can use them: if none is complete, or if the source is at fault. If
     the output's format is at fault, another format can use them.
     """
+    refuse_nameless(target)
     if not target.parent.is_dir():
         raise InputError(
             f"{target} cannot be written (No such file or directory); "

@@ -23,6 +23,7 @@ REMEDIES = {
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
     """A temporary path beside `path`; renamed to it at a clean exit, removed otherwise."""
+    refuse_nameless(path)
     if path.exists() and not path.is_file() and not path.is_dir():
         raise InputError(f"{path} is no regular file: choose another path.")  # a device would be replaced
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")  # see is_temporary
@@ -35,6 +36,12 @@ def atomic_path(path: Path) -> Iterator[Path]:
         raise writing_failed(path, problem) from problem
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def refuse_nameless(path: Path) -> None:
+    """Refuse a path such as '' or '.', which names no file."""
+    if not path.name:
+        raise InputError(f"{str(path)!r} names no file to write: give its path.")
 
 
 def is_temporary(name: str, of: str | None = None) -> bool:

@@ -292,6 +292,23 @@ def test_a_folder_that_is_no_run(tmp_path: Path) -> None:
     )
 
 
+def test_an_empty_path_is_refused(finished: Path, files: list[str]) -> None:
+    for words in (
+        ["predict", finished, files[5], "--out", ""],
+        ["report", finished, "--out", ""],
+        ["explain", finished, "fine", "--html", ""],
+    ):
+        refuses(r"'\.' names no file to write: give its path\.", *words)
+
+
+def test_what_is_no_regular_file_is_not_replaced(tmp_path: Path, finished: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")  # as /dev/null would be, by root
+    refuses(
+        r".*/pipe is no regular file: choose another path\.", "report", finished, "--out", tmp_path / "pipe"
+    )
+    assert (tmp_path / "pipe").is_fifo()
+
+
 def test_a_run_that_is_not_finished(copy: Path) -> None:
     (copy / "done").unlink()
     sentence = rf"The run in {copy} is not finished: continue it with `mein train --resume`\."
