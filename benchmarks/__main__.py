@@ -20,7 +20,7 @@ from mein.cli.options import Address, RunPath, TextColumn
 from mein.data.columns import ColumnsConfig
 from mein.data.demo import demo_corpus
 from mein.data.readers import read_documents
-from mein.imitators.reference import ImitatorsConfig
+from mein.imitators.config import ImitatorsConfig
 from mein.model.loading import load_model
 from mein.runtime.device import choose_device
 from mein.runtime.files import write_atomically

@@ -16,7 +16,8 @@ from benchmarks.measure import SHARD_DOCUMENTS, generated, hardware, peak_memory
 from benchmarks.networks import device_name, wait_for
 from mein.config import Config
 from mein.errors import RunError
-from mein.imitators.reference import Imitators, ImitatorsConfig, imitation_loss
+from mein.imitators.config import ImitatorsConfig
+from mein.imitators.reference import Imitators, imitation_loss
 from mein.model.artefacts import load_indexer
 from mein.model.build import build_imitators
 from mein.model.loading import read_config, read_labels
@@ -30,9 +31,10 @@ from mein.text.batches import to_device
 from mein.text.indexer import learn_vocabularies
 from mein.text.pieces import PiecesConfig
 from mein.text.words import WordsConfig
+from mein.training.config import ImitationConfig
 from mein.training.imitation_batches import MixedShards, fetched
 from mein.training.loop import Runtime, Stage, StageState, take_step
-from mein.training.stages import ImitationConfig, imitation_scores, imitation_stage, suited, train_imitators
+from mein.training.stages import imitation_scores, imitation_stage, suited, train_imitators
 
 PLAIN_DOCUMENTS, PLAIN_RATE = 32, 1e-3  # the paper's batch and learning rate
 LOOKS = 40  # how often our KL is looked at in an epoch

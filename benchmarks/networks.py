@@ -16,13 +16,15 @@ from mein.experts.config import ExpertConfig
 from mein.experts.embedding import WordEmbedding
 from mein.experts.gpu_lstm import Captures, can_capture
 from mein.experts.lstm import LSTMExpert
+from mein.imitators.config import ImitatorsConfig
 from mein.imitators.projected import projected_loss
-from mein.imitators.reference import Imitators, ImitatorsConfig, average_windows, imitation_loss
+from mein.imitators.reference import Imitators, average_windows, imitation_loss
 from mein.mixture.inference import Evidence, expert_logits
 from mein.text.batches import PieceBatch, WordBatch, by_tokens, pack_pieces, pad_words
 from mein.text.ragged import Ragged, offsets_of
+from mein.training.config import OptimizationConfig
 from mein.training.imitation_batches import fetched
-from mein.training.loop import OptimizationConfig, Stage, StageState, take_step
+from mein.training.loop import Stage, StageState, take_step
 from mein.training.objectives import Adversarial, LabeledBatch, Objective, Plain, Randomness, Virtual
 from mein.training.stages import shapes_read
 

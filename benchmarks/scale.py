@@ -37,7 +37,8 @@ from mein.data.demo import demo_corpus
 from mein.errors import InputError, MeinError
 from mein.experts.config import ExpertConfig
 from mein.experts.lstm import LSTMExpert
-from mein.imitators.reference import Imitators, ImitatorsConfig
+from mein.imitators.config import ImitatorsConfig
+from mein.imitators.reference import Imitators
 from mein.run.pipeline import train_and_evaluate
 from mein.run.teacher import Teacher, label_documents
 from mein.runtime import ranks
@@ -49,9 +50,10 @@ from mein.store.writing import write_store
 from mein.text.indexer import learn_vocabularies
 from mein.text.pieces import PiecesConfig
 from mein.text.words import WordsConfig
+from mein.training.config import ImitationConfig
 from mein.training.imitation_batches import fetched
 from mein.training.loop import StageState, take_step
-from mein.training.stages import LARGEST_BATCH, ImitationConfig, imitation_stage
+from mein.training.stages import LARGEST_BATCH, imitation_stage
 
 CHUNK_DOCUMENTS, FILE_DOCUMENTS = 10_000, 500_000
 SEED_DOCUMENTS = 200  # whose sentences, a few KB, are put together anew

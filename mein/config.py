@@ -9,21 +9,18 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import torch
 from pydantic import Field, ValidationError
 
 from mein.data.columns import ColumnsConfig
 from mein.errors import ConfigError
-from mein.experts.config import LARGEST_TRANSFORMER_RATE, ExpertConfig
-from mein.experts.perturb import PerturbationConfig
-from mein.imitators.reference import ImitatorsConfig
-from mein.mixture.mixture import MixtureConfig
+from mein.experts.config import LARGEST_TRANSFORMER_RATE, ExpertConfig, PerturbationConfig
+from mein.imitators.config import ImitatorsConfig
+from mein.mixture.config import MixtureConfig
 from mein.runtime.settings import Settings
 from mein.runtime.tensors import check_version
 from mein.text.pieces import PiecesConfig
 from mein.text.words import WordsConfig
-from mein.training.language_model import PretrainingConfig
-from mein.training.stages import ImitationConfig, SupervisedConfig
+from mein.training.config import ImitationConfig, PretrainingConfig, SupervisedConfig
 
 PRESETS = ("small", "full", "paper", "paper-large", "miyato", "transformer", "frozen")
 
@@ -100,7 +97,8 @@ def load_config(
 def merged(preset: str | None, file: Path | None, overrides: Mapping[str, Any] | None) -> dict[str, Any]:
     """The settings in the order of `load_config`, by section, not yet checked."""
     if preset is None and file is None:
-        preset = "full" if torch.cuda.is_available() else "small"
+        _validated(merged("small", None, overrides))  # a refusal need not wait for torch
+        preset = default_preset()
     settings: dict[str, Any] = {}
     if preset is not None:
         _merge(settings, _read_preset(preset))
@@ -111,18 +109,30 @@ def merged(preset: str | None, file: Path | None, overrides: Mapping[str, Any] |
     return settings
 
 
+def default_preset() -> str:
+    """The preset for this machine; to ask torch for a GPU takes a second, so that it is asked last."""
+    import torch
+
+    return "full" if torch.cuda.is_available() else "small"
+
+
 def make_config(settings: Mapping[str, Any]) -> Config:
     """Check settings and freeze them; refuse an unknown key and offer the nearest."""
-    try:
-        config = Config.model_validate(_none_for_none(dict(settings)))
-    except ValidationError as problem:
-        raise ConfigError(_sentence(problem)) from problem
+    config = _validated(settings)
     contradiction = config.expert.contradiction()
     if contradiction is not None:
         raise ConfigError(contradiction)
     if config.expert.traits.tunes_encoder:
         refuse_large_rate(config, "expert_training")
     return config
+
+
+def _validated(settings: Mapping[str, Any]) -> Config:
+    """Check each setting by itself."""
+    try:
+        return Config.model_validate(_none_for_none(dict(settings)))
+    except ValidationError as problem:
+        raise ConfigError(_sentence(problem)) from problem
 
 
 def refuse_large_rate(config: Config, stage: Literal["expert_training", "pretraining"]) -> None:

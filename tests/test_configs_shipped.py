@@ -6,7 +6,7 @@ import pytest
 
 import mein
 from mein.config import PRESETS, Config, as_toml, load_config
-from mein.mixture.mixture import MixtureConfig
+from mein.mixture.config import MixtureConfig
 
 FOLDER = Path(mein.__file__).parent / "configs"
 

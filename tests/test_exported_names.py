@@ -51,3 +51,16 @@ def test_star_import_gives_the_public_names() -> None:
 
 def test_documents_can_be_read_without_torch() -> None:
     assert run("import sys, mein.data.corpus, mein.data.audit; print('torch' in sys.modules)") == "False"
+
+
+def test_settings_can_be_read_and_refused_without_torch() -> None:
+    code = """import sys
+from mein.config import load_config
+from mein.errors import ConfigError
+
+load_config("full")
+try:
+    load_config(overrides={"imitators.windos": [1]})
+except ConfigError as problem:
+    print(problem, "torch" in sys.modules)"""
+    assert run(code) == "Unknown setting 'imitators.windos': did you mean 'imitators.windows'? False"

@@ -1,35 +1,14 @@
 """Worst-case perturbations of embeddings: ADV, VAT, and iVAT. All norms are over complete sequences."""
 
 from collections.abc import Callable
-from typing import Annotated
 
 import torch
-from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
-
-from mein.runtime.settings import Settings
 
 LogitsOf = Callable[[Tensor], Tensor]  # logits (B, Y) of embeddings (B, T, D)
 FIFTIETH = 50.0  # 240 normalized words of 256 numbers have a norm of 248, and Miyato's perturbation 5
 NEIGHBOR_ROWS = 1_024  # words whose neighbors are computed at once
-
-
-class PerturbationConfig(Settings):
-    """How embeddings are perturbed in training."""
-
-    epsilon: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] | None = None
-    """Norm of a perturbation, over all of a document; none: a fiftieth of the norm of an average document's
-    embeddings (Miyato's 5 on film reviews), and for ivat three times that."""
-    warm_up_epochs: float = Field(default=2.0, ge=0.0, allow_inf_nan=False)
-    """Passes over the labels during which the norm of adv grows from 0 in stage 1; with the full norm an
-    untrained network learns nothing."""
-    xi: float = Field(default=0.1, gt=0.0, allow_inf_nan=False)
-    """Norm of the random first step of vat."""
-    unlabeled_documents: int = Field(default=64, ge=1)
-    """Unlabeled documents in a step of vat and ivat."""
-    neighbors: int = Field(default=10, ge=1)
-    """Number of nearest words towards which ivat may move a word."""
 
 
 def scaled(direction: Tensor, norm: float) -> Tensor:

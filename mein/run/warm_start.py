@@ -34,9 +34,10 @@ from mein.store.store import Store
 from mein.text.ragged import Ragged, concatenate
 from mein.text.vectors import word_vectors
 from mein.text.words import Words
+from mein.training.config import SupervisedConfig
 from mein.training.language_model import STAGE, EncodedText, perplexity, train_language_model
 from mein.training.loop import Runtime
-from mein.training.stages import LabeledPart, SupervisedConfig, drawn_rows
+from mein.training.stages import LabeledPart, drawn_rows
 
 VECTORS = "vectors"
 

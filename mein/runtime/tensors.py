@@ -8,27 +8,29 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
-from torch import Tensor
 
 from mein.errors import RunError
 from mein.runtime.files import atomic_path
 from mein.runtime.ranks import is_first
 
+if TYPE_CHECKING:  # to verify a file, or to refuse a folder that holds no run, does not need torch
+    from torch import Tensor
+
 FORMAT_VERSION = 2  # of a run's files; raised when an older version could not read them
 
 
-def save_tensors(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+def save_tensors(path: Path, tensors: "dict[str, Tensor]", facts: dict[str, Any]) -> None:
     """Write tensors and JSON-able facts as one file, atomically. Only the first process writes.
 
     The file carries its own name, so that it cannot stand in the place of another.
     """
     if not is_first():
         return
+    from safetensors.torch import save_file
+
     plain = {name: tensor.detach().to("cpu").contiguous() for name, tensor in tensors.items()}
     digest = digest_of(path.name, plain, facts)
     header = {"version": FORMAT_VERSION, "name": path.name, "sha256": digest, "facts": facts}
@@ -43,9 +45,9 @@ def save_tensors(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) 
             temporary.chmod(mode)  # the library lets nobody but the owner read it
 
 
-def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def load_tensors(path: Path) -> "tuple[dict[str, Tensor], dict[str, Any]]":
     """Read what `save_tensors` wrote; refuse what is damaged, renamed, or of another format."""
-    with _opened(path) as file:
+    with _opened(path, "pt") as file:
         header = _header(path, file)
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     facts: dict[str, Any] = header["facts"]
@@ -68,9 +70,9 @@ def load_facts(path: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Any]:
+def _opened(path: Path, framework: str = "np") -> Iterator[Any]:
     try:
-        with safe_open(path, framework="pt") as file:
+        with safe_open(path, framework=framework) as file:
             yield file
     except FileNotFoundError as problem:
         raise RunError(f"{path} is missing: restore it from a copy of the run.") from problem
@@ -120,8 +122,10 @@ def _system_error(problem: SafetensorError) -> OSError:
     return OSError(number, os.strerror(number))
 
 
-def digest_of(file: str, tensors: dict[str, Tensor], facts: dict[str, Any]) -> str:
+def digest_of(file: str, tensors: "dict[str, Tensor]", facts: dict[str, Any]) -> str:
     """The checksum that `save_tensors` writes into the header of a file."""
+    import torch
+
     digest = hashlib.sha256(json.dumps([file, facts], sort_keys=True).encode("utf-8"))
     for name in sorted(tensors):
         tensor = tensors[name].detach().to("cpu")

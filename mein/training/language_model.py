@@ -5,11 +5,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Annotated, Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from mein.errors import InputError
@@ -19,7 +18,8 @@ from mein.runtime.device import batch_tokens, device_of, fast_precision
 from mein.runtime.seeds import numpy_generator
 from mein.text.batches import in_batches, pad_words, to_device
 from mein.text.ragged import Ragged
-from mein.training.loop import OptimizationConfig, Runtime, Stage, StageOutcome, train
+from mein.training.config import PretrainingConfig
+from mein.training.loop import Runtime, Stage, StageOutcome, train
 from mein.training.objectives import Randomness
 from mein.training.parallel import Share, own_share
 
@@ -82,34 +82,6 @@ class EncodedText(Protocol):
 
     def words(self, shard: int) -> Ragged:
         """The word numbers of each document of a shard."""
-
-
-class PretrainingConfig(OptimizationConfig):
-    """How a language model for lm-lstm and elmo-lstm, or a transformer, is pre-trained."""
-
-    reads: Literal["stream", "documents"] = "stream"
-    """stream: all documents end to end, the state carried over (Sato); documents: each from a zero state,
-    batched by length (Miyato)."""
-    lanes: int = Field(default=64, ge=1)
-    """Streams or documents in a batch; for a transformer: passages in a batch."""
-    masked: float = Field(default=0.15, gt=0.0, lt=1.0)
-    """Share of tokens that a transformer has to predict; reads, segment, and dropout do not apply to it."""
-    segment: int = Field(default=400, ge=1)
-    """Words after which the gradient is cut; the state is carried over. Longer dependencies are lost."""
-    dropout: float = Field(default=0.4, ge=0.0, lt=1.0)
-    """Share of elements of embeddings and of the LSTM's output set to zero."""
-    epochs: int = Field(default=30, ge=0)
-    """Largest number of passes over the text."""
-    patience: Annotated[int, Field(ge=1)] | None = 3
-    """Stop after this many epochs without a better one; none: never stop early."""
-    learning_rate: float = Field(default=2e-3, gt=0.0, allow_inf_nan=False)
-    """Learning rate of the first step."""
-    decay: float = Field(default=1.0, gt=0.0, le=1.0)
-    """The learning rate is multiplied by this after every step."""
-    falls_to_zero: bool = True
-    """Whether the learning rate also falls linearly to zero at the last epoch's end."""
-    clip: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] | None = 1.0
-    """Largest norm of the gradient; a step without a finite gradient is skipped; none: neither."""
 
 
 def train_language_model(

@@ -7,19 +7,18 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
 from mein.errors import RunError
 from mein.runtime import ranks
 from mein.runtime.progress import Reporter
 from mein.runtime.run_folder import RunFolder
-from mein.runtime.settings import Settings
 from mein.runtime.tensors import load_tensors, save_tensors
+from mein.training.config import OptimizationConfig
 from mein.training.imitation_batches import fetched
 from mein.training.parallel import sum_gradients
 
@@ -162,29 +161,6 @@ class Average:
 
 
 NOTE_SECONDS = 0.5
-
-
-class OptimizationConfig(Settings):
-    """How a stage is optimized, by Adam."""
-
-    epochs: int = Field(default=30, ge=0)
-    """Largest number of passes over the data."""
-    patience: Annotated[int, Field(ge=1)] | None = 5
-    """Stop after this many epochs without a better one; none: never stop early."""
-    learning_rate: float = Field(default=1e-3, gt=0.0, allow_inf_nan=False)
-    """Learning rate of the first step."""
-    decay: float = Field(default=0.9998, gt=0.0, le=1.0)
-    """The learning rate is multiplied by this after every step."""
-    warm_up_steps: int = Field(default=0, ge=0)
-    """Steps over which the learning rate rises from zero. Adam's first steps move every weight by the same
-    amount, which can destroy what a pre-trained network has learned."""
-    falls_to_zero: bool = False
-    """Whether the learning rate also falls linearly to zero at the last epoch's end."""
-    clip: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] | None = 5.0
-    """Largest norm of the gradient; a step without a finite gradient is skipped; none: neither."""
-    averaging: float = Field(default=0.0, ge=0.0, lt=1.0)
-    """Evaluate and keep a running mean of the weights with this decay per step: 0.999 averages over about a
-    thousand steps; 0 uses the weights themselves."""
 
 
 @dataclass(frozen=True)

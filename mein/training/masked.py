@@ -17,7 +17,8 @@ from mein.runtime.device import batch_tokens, device_of, fast_precision
 from mein.runtime.seeds import numpy_generator
 from mein.text.batches import WordBatch, bucketed, in_batches, pad_words, to_device
 from mein.text.ragged import Ragged
-from mein.training.language_model import EncodedText, PretrainingConfig
+from mein.training.config import PretrainingConfig
+from mein.training.language_model import EncodedText
 from mein.training.loop import Runtime, Stage, StageOutcome, train
 from mein.training.objectives import Randomness
 from mein.training.parallel import Share, own_share

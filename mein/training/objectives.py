@@ -11,10 +11,10 @@ from torch import Generator, Tensor
 from torch.nn import functional
 
 from mein.experts.base import Expert
+from mein.experts.config import PerturbationConfig
 from mein.experts.embedding import PartGenerator, WordEmbedding, drawn_like
 from mein.experts.perturb import (
     LogitsOf,
-    PerturbationConfig,
     divergence,
     nearest_words,
     scaled,

@@ -6,11 +6,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
 
 import numpy as np
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -29,8 +27,9 @@ from mein.store.files import EXPERT_COLUMN
 from mein.store.store import Store
 from mein.text.batches import PieceBatch, bucketed, pad_words, to_device
 from mein.text.ragged import Ragged
+from mein.training.config import ImitationConfig, SupervisedConfig
 from mein.training.imitation_batches import MixedShards
-from mein.training.loop import OptimizationConfig, Runtime, Stage, StageOutcome, train
+from mein.training.loop import Runtime, Stage, StageOutcome, train
 from mein.training.objectives import LabeledBatch, Objective, Randomness, neighbors_of_epochs
 from mein.training.parallel import own_windows, share_of, shared_logits
 
@@ -80,43 +79,6 @@ def shapes_read(
 
 SMALLEST_BATCH, USUAL_BATCH, LARGEST_BATCH = 512, 8_192, 65_536  # pieces; usually the paper's 32 documents
 USUAL_STEPS, FEWEST_STEPS = 500, 200  # of an epoch, with batches up to the usual size and above it
-
-
-class SupervisedConfig(OptimizationConfig):
-    """How the expert, or the mixture, learns from labels."""
-
-    batch_documents: int = Field(default=32, ge=1)
-    """Documents in a batch."""
-    min_gain: Annotated[float, Field(ge=0.0)] | None = 0.0
-    """Points of dev error by which an epoch must beat epoch 0; none: its standard error, since with few dev
-    documents the best of many epochs is better by chance."""
-
-
-class ImitationConfig(OptimizationConfig):
-    """How the imitators learn from the expert."""
-
-    epochs: int = Field(default=8, ge=0)
-    """Largest number of passes over the text."""
-    patience: Annotated[int, Field(ge=1)] | None = 4
-    """Stop after this many epochs without a lower held-out KL; none: never. Without effect if the learning
-    rate falls to zero: then the last epoch is kept."""
-    decay: float = Field(default=1.0, gt=0.0, le=1.0)
-    """The learning rate is multiplied by this after every step."""
-    falls_to_zero: bool = True
-    """Whether the learning rate also falls linearly to zero at the last epoch's end."""
-    clip: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] | None = None
-    """Largest norm of the gradient; a step without a finite gradient is skipped; none: neither."""
-    batch_tokens: Annotated[int, Field(ge=1)] | None = None
-    """Pieces in a batch; none: chosen so that an epoch has 500 steps (up to 8,192 pieces) or 200 (up to
-    65,536). Above 8,192 the learning rate grows with the square root."""
-    batch_documents: Annotated[int, Field(ge=1)] | None = None
-    """Documents in a batch, instead of pieces."""
-    documents: Annotated[int, Field(ge=1)] | None = None
-    """Largest number of unlabeled documents, drawn at random; none: all."""
-    reads_labeled: bool = False
-    """Whether imitators also learn the teacher's predictions on the labeled text."""
-    learns_lexicon: bool = False
-    """Whether the teacher is the expert with the lexicon, if the mixture has a lexicon."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from benchmarks.imitation import bench_imitate
 from benchmarks.networks import WINDOWS, Sizes, bench_experts, bench_imitators, floor
 from benchmarks.pipeline import bench_pipeline
 from mein.data.corpus import source_of_lists
-from mein.imitators.reference import ImitatorsConfig
+from mein.imitators.config import ImitatorsConfig
 from mein.runtime.progress import Quiet
 from tests.support import tiny
 

@@ -21,11 +21,11 @@ from mein.run.warm_start import Rows
 from mein.runtime.progress import Quiet
 from mein.runtime.run_folder import RunFolder
 from mein.text.ragged import Ragged, ragged
+from mein.training.config import PretrainingConfig
 from mein.training.imitation_batches import fetched
 from mein.training.language_model import (
     STAGE,
     Blocks,
-    PretrainingConfig,
     perplexity,
     segment_losses,
     side_by_side,

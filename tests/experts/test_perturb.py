@@ -8,10 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from mein.experts.config import ExpertConfig
+from mein.experts.config import ExpertConfig, PerturbationConfig
 from mein.experts.lstm import LSTMExpert
 from mein.experts.perturb import (
-    PerturbationConfig,
     divergence,
     nearest_words,
     scaled,

@@ -5,7 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mein.imitators.reference import Imitators, ImitatorsConfig
+from mein.imitators.config import ImitatorsConfig
+from mein.imitators.reference import Imitators
 from mein.text.batches import pack_pieces
 from mein.text.ragged import Ragged
 

@@ -15,14 +15,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from mein.imitators import windows
+from mein.imitators.config import ImitatorsConfig
 from mein.imitators.projected import Precision, Tabulated, projected_log_probs, projected_loss, stream_of
-from mein.imitators.reference import (
-    EMBEDDING_SPREAD,
-    Imitators,
-    ImitatorsConfig,
-    average_windows,
-    imitation_loss,
-)
+from mein.imitators.reference import EMBEDDING_SPREAD, Imitators, average_windows, imitation_loss
 from mein.imitators.windows import Stream, read_stream
 from mein.text.batches import PieceBatch, pack_pieces
 from mein.text.ragged import Ragged

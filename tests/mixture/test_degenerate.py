@@ -10,7 +10,8 @@ import torch
 from mein.evaluation.systems import EXPERT, TFIDF
 from mein.experts.config import ExpertConfig
 from mein.experts.lstm import LSTMExpert
-from mein.imitators.reference import Imitators, ImitatorsConfig, average_windows
+from mein.imitators.config import ImitatorsConfig
+from mein.imitators.reference import Imitators, average_windows
 from mein.mixture.gates import FreeGates, SigmoidGates
 from mein.mixture.mixture import mix, supervised_loss
 from mein.model.loading import load_model
@@ -20,9 +21,10 @@ from mein.runtime.run_folder import RunFolder
 from mein.runtime.tensors import load_tensors
 from mein.text.batches import pack_pieces
 from mein.text.ragged import ragged
+from mein.training.config import SupervisedConfig
 from mein.training.loop import Runtime
 from mein.training.objectives import Plain
-from mein.training.stages import LabeledPart, SupervisedConfig, fine_tune, train_expert
+from mein.training.stages import LabeledPart, fine_tune, train_expert
 from tests.support import tiny
 
 CPU = torch.device("cpu")

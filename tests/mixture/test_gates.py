@@ -11,6 +11,7 @@ from scipy.special import log_softmax
 from mein.evaluation.metrics import apply_temperature, evaluate, fit_temperature
 from mein.evaluation.systems import EXPERT, MIXTURE
 from mein.mixture import gates as gates_module
+from mein.mixture.config import MixtureConfig
 from mein.mixture.gates import (
     GATES,
     SMALLEST_SCALE,
@@ -22,7 +23,6 @@ from mein.mixture.gates import (
     open_gates,
     shrunk,
 )
-from mein.mixture.mixture import MixtureConfig
 from mein.model.loading import Classifiers
 from mein.run import state as workspace
 from mein.run.documents import read_labeled

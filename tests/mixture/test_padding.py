@@ -9,7 +9,8 @@ from torch import Tensor
 
 from mein.experts.config import ExpertConfig
 from mein.experts.lstm import LSTMExpert
-from mein.imitators.reference import Imitators, ImitatorsConfig, average_windows, imitation_loss
+from mein.imitators.config import ImitatorsConfig
+from mein.imitators.reference import Imitators, average_windows, imitation_loss
 from mein.mixture.inference import expert_logits, imitator_alpha
 from mein.mixture.mixture import mix, supervised_loss
 from mein.text.batches import pack_pieces, pad_words

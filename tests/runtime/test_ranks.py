@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from benchmarks.scale import bench_ranks
 from mein.experts.embedding import PartGenerator, drawn_like
+from mein.imitators.config import ImitatorsConfig
 from mein.imitators.projected import projected_log_probs
-from mein.imitators.reference import Imitators, ImitatorsConfig
+from mein.imitators.reference import Imitators
 from mein.runtime.run_folder import RunFolder
 from mein.runtime.tensors import load_tensors
 from mein.training.parallel import share_of, window_groups

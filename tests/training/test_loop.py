@@ -13,15 +13,8 @@ from torch import Tensor, nn
 from mein.errors import RunError
 from mein.runtime.progress import Quiet
 from mein.runtime.run_folder import RunFolder
-from mein.training.loop import (
-    OptimizationConfig,
-    Runtime,
-    Stage,
-    StageOutcome,
-    StageState,
-    learning_rate,
-    train,
-)
+from mein.training.config import OptimizationConfig
+from mein.training.loop import Runtime, Stage, StageOutcome, StageState, learning_rate, train
 
 X = [[1.0, 2.0], [0.5, -1.0], [-2.0, 0.3], [0.1, 0.7], [1.5, 1.1]]
 Y = [3.0, -1.0, 0.5, 2.0, -0.7]

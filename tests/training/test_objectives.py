@@ -12,9 +12,8 @@ import torch
 from torch import Generator, Tensor, nn
 
 from mein.experts.base import Expert
-from mein.experts.config import ExpertConfig
+from mein.experts.config import ExpertConfig, PerturbationConfig
 from mein.experts.lstm import LSTMExpert
-from mein.experts.perturb import PerturbationConfig
 from mein.experts.transformer import GivenExpert
 from mein.mixture.gates import GATES, Gates, SigmoidGates
 from mein.runtime.progress import Quiet
@@ -23,7 +22,8 @@ from mein.runtime.seeds import derive_seed
 from mein.store.store import Store
 from mein.text.batches import WordBatch, pad_words
 from mein.text.ragged import Ragged, ragged
-from mein.training.loop import OptimizationConfig, Runtime, Stage, train
+from mein.training.config import OptimizationConfig
+from mein.training.loop import Runtime, Stage, train
 from mein.training.objectives import (
     OBJECTIVES,
     Adversarial,

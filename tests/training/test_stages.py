@@ -24,17 +24,10 @@ from mein.runtime.tensors import load_tensors
 from mein.store.files import EXPERT_COLUMN
 from mein.store.store import Store
 from mein.text.ragged import ragged
+from mein.training.config import ImitationConfig, SupervisedConfig
 from mein.training.loop import Runtime
 from mein.training.objectives import Plain
-from mein.training.stages import (
-    ImitationConfig,
-    LabeledPart,
-    SupervisedConfig,
-    fine_tune,
-    imitation_stage,
-    suited,
-    train_expert,
-)
+from mein.training.stages import LabeledPart, fine_tune, imitation_stage, suited, train_expert
 from tests.support import tiny
 
 CPU = torch.device("cpu")

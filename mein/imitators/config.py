@@ -1,0 +1,22 @@
+"""The settings of the imitators, apart from their networks: to read settings takes no torch."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from mein.runtime.settings import Settings
+
+
+class ImitatorsConfig(Settings):
+    """The imitators' windows and sizes; the defaults are the paper's."""
+
+    windows: tuple[Annotated[int, Field(ge=0, le=100)], ...] = Field(default=(1, 2, 3, 4), min_length=1)
+    """c of each imitator, whose windows are 2 c + 1 pieces wide."""
+    embedding_dim: int = Field(default=512, ge=1)
+    """Size of a piece's embedding."""
+    channels: int = Field(default=512, ge=1)
+    """N, the number of convolution channels of each imitator."""
+    shares_embedding: bool = True
+    """Whether all imitators share one embedding table."""
+    leaky_slope: float = Field(default=0.2, ge=0.0, allow_inf_nan=False)
+    """Slope of the leaky ReLU below zero (Chainer's default, which the authors used)."""
