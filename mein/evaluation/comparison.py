@@ -112,7 +112,7 @@ def compare(
         if reference in systems and name != reference:
             p_value = mcnemar(correct[name], correct[reference])
             difference = paired_bootstrap(correct[name], correct[reference], seed)
-        interval = wilson_interval(scores.error, scores.documents)
+        interval = wilson_interval(int(np.sum(~correct[name])), len(labels))
         rows.append(Row(name, SYSTEMS[name].title_in(has_lexicon), scores, interval, p_value, difference))
     return rows
 

@@ -6,11 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import bdtr
 
 from mein.runtime.seeds import numpy_generator
-
-Z_95 = 1.959963984540054  # the normal quantile of 0.975
 
 
 @dataclass(frozen=True)
@@ -36,8 +33,11 @@ def mcnemar(correct_a: NDArray[np.bool_], correct_b: NDArray[np.bool_]) -> float
     """
     only_a = int(np.sum(correct_a & ~correct_b))
     only_b = int(np.sum(correct_b & ~correct_a))
-    tail = float(bdtr(min(only_a, only_b), only_a + only_b, 0.5))
-    return min(1.0, 2 * tail)
+    if only_a + only_b == 0:
+        return 1.0
+    from scipy.stats import binomtest  # half a second to import
+
+    return float(binomtest(only_a, only_a + only_b).pvalue)
 
 
 def paired_bootstrap(
@@ -67,14 +67,12 @@ def paired_bootstrap(
     return BootstrapResult(float(gain.sum() * scale), float(low), float(high), _two_sided(resampled))
 
 
-def wilson_interval(error: float, documents: int) -> tuple[float, float]:
-    """The 95% interval of Wilson for an error rate, in % like the rate itself."""
-    share, z_squared = error / 100, Z_95**2
-    width = 1 + z_squared / documents
-    center = (share + z_squared / (2 * documents)) / width
-    variance = share * (1 - share) / documents + z_squared / (4 * documents**2)
-    half = Z_95 * math.sqrt(variance) / width
-    return 100 * max(0.0, center - half), 100 * min(1.0, center + half)
+def wilson_interval(wrong: int, documents: int) -> tuple[float, float]:
+    """The 95% interval of Wilson for an error rate, in %, from the number of wrong documents."""
+    from scipy.stats import binomtest
+
+    interval = binomtest(wrong, documents).proportion_ci(method="wilson")
+    return 100 * float(interval.low), 100 * float(interval.high)
 
 
 def mean_and_spread(values: Sequence[float]) -> tuple[float, float]:
