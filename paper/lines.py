@@ -4,7 +4,6 @@ Times come from the records of a run, which survive a kill.
 """
 
 import base64
-import fcntl
 import json
 import os
 from collections import Counter
@@ -16,7 +15,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from mein.errors import InputError
-from mein.runtime.files import writing_failed
+from mein.runtime.files import held_folder, writing_failed
 from mein.runtime.run_folder import RunFolder
 from paper.cells import EXPERTS, OURS, Cell
 
@@ -79,9 +78,7 @@ def append_lines(path: Path, lines: Sequence[Line]) -> None:
     Processes take turns, and a last line that a kill cut short is taken away.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a+b") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+        with held_folder(path.parent, waits=True), path.open("a+b") as file:
             file.seek(0)
             content = file.read()
             complete = _complete(content)

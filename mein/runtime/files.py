@@ -1,7 +1,6 @@
 """Files that are either complete or not there: written under a temporary name, then renamed."""
 
 import errno
-import fcntl
 import hashlib
 import os
 import re
@@ -66,23 +65,24 @@ def held_folder(path: Path, *, waits: bool = False, remedy: str = "choose anothe
 
     After an error the folders that were made here are removed if nothing was left in them.
     """
+    from filelock import FileLock, Timeout  # 30 ms to import, which a refusal need not wait for
+
     made = [folder for folder in (path, *path.parents) if not folder.exists()]
+    lock = FileLock(path / ".lock", timeout=-1 if waits else 0, thread_local=False)
     try:
         path.mkdir(parents=True, exist_ok=True)
-        lock = (path / ".lock").open("w", encoding="utf-8")
+        held = lock.acquire()
+    except Timeout as problem:
+        raise RunError(f"Another process is working in {path}: wait for it, or {remedy}.") from problem
     except OSError as problem:
         raise writing_failed(path, problem) from problem
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
-        except BlockingIOError as problem:
-            raise RunError(f"Another process is working in {path}: wait for it, or {remedy}.") from problem
+    with held:
         try:
             yield
         except BaseException:
             if made and path.is_dir() and [file.name for file in path.iterdir()] == [".lock"]:
-                (path / ".lock").unlink()
                 with suppress(OSError):  # somebody else put something there
+                    (path / ".lock").unlink()
                     for folder in made:
                         folder.rmdir()
             raise

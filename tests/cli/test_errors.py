@@ -1,7 +1,6 @@
 """Every bad input through the command line: one sentence on stderr, exit code 2, nothing lost."""
 
 import errno
-import fcntl
 import gzip
 import json
 import os
@@ -18,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from mein.errors import MeinError
+from mein.runtime.run_folder import RunFolder
 from tests.support.shell import TINY, Answer, mein, mein_process, refuses, write_corpus, write_csv
 from tests.support.tiny import TEXTS, artefacts
 
@@ -227,8 +227,7 @@ def test_resuming_without_a_run_starts_one_and_reports_it(tmp_path: Path, files:
 
 
 def test_a_second_process_in_the_same_folder(copy: Path, files: list[str]) -> None:
-    with (copy / ".lock").open("w", encoding="utf-8") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with RunFolder(copy).held():
         refuses(
             rf"Another process is working in {copy}: wait for it, or choose another --out\.",
             *("train", *files, "--out", copy, *TINY, "--resume"),

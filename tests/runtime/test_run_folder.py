@@ -99,13 +99,14 @@ def test_a_folder_that_cannot_be_written_to_is_reported(tmp_path: Path) -> None:
 
 def test_two_processes_do_not_work_in_one_folder(tmp_path: Path) -> None:
     script = (
-        "import fcntl, sys\n"
-        "lock = open(sys.argv[1], 'w', encoding='utf-8')\n"
-        "fcntl.flock(lock, fcntl.LOCK_EX)\n"
-        "print('held', flush=True)\n"
-        "sys.stdin.read()\n"
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from mein.runtime.run_folder import RunFolder\n"
+        "with RunFolder(Path(sys.argv[1])).held():\n"
+        "    print('held', flush=True)\n"
+        "    sys.stdin.read()\n"
     )
-    command = [sys.executable, "-c", script, str(tmp_path / ".lock")]
+    command = [sys.executable, "-c", script, str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == b"held\n"
