@@ -16,6 +16,7 @@ from mein.errors import ConfigError
 from mein.experts.config import LARGEST_TRANSFORMER_RATE, ExpertConfig, PerturbationConfig
 from mein.imitators.config import ImitatorsConfig
 from mein.mixture.config import MixtureConfig
+from mein.runtime.device import refuse_unknown_device
 from mein.runtime.settings import Settings
 from mein.runtime.tensors import check_version
 from mein.text.pieces import PiecesConfig
@@ -130,9 +131,11 @@ def make_config(settings: Mapping[str, Any]) -> Config:
 def _validated(settings: Mapping[str, Any]) -> Config:
     """Check each setting by itself."""
     try:
-        return Config.model_validate(_none_for_none(dict(settings)))
+        config = Config.model_validate(_none_for_none(dict(settings)))
     except ValidationError as problem:
         raise ConfigError(_sentence(problem)) from problem
+    refuse_unknown_device(config.runtime.device)
+    return config
 
 
 def refuse_large_rate(config: Config, stage: Literal["expert_training", "pretraining"]) -> None:

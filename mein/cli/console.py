@@ -5,10 +5,12 @@ must not wait for it.
 """
 
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from mein.cli.paths import PathCommand
 from mein.errors import MeinError, explaining_full_gpu
 from mein.runtime import ranks
 
@@ -20,9 +22,17 @@ if TYPE_CHECKING:
 INTERRUPTED = 130  # the exit code of a program that Ctrl-C ended
 
 
+class App(typer.Typer):
+    """An app whose commands find their paths ready."""
+
+    def command(self, name: str | None = None, **given: Any) -> Callable[[Any], Any]:
+        """Register a command."""
+        return super().command(name, **{"cls": PathCommand} | given)
+
+
 def new_app(about: str | None = None) -> typer.Typer:
     """An app without commands, whose help fits into 80 columns."""
-    return typer.Typer(
+    return App(
         help=about,
         no_args_is_help=True,
         add_completion=False,

@@ -29,7 +29,10 @@ def pretrain(
     Use the training documents, labeled and unlabeled, but neither dev nor test. Labels are not read.
     """
     from mein.config import parse_overrides
-    from mein.data.readers import read_documents
+
+    given = settings_given(pretrain, locals())
+    settings = _config_of((preset, config, parse_overrides(set_) | given))
+    from mein.data.readers import read_documents  # what takes seconds to import waits for what is refused
     from mein.run.pretrain import adapt
     from mein.run.pretrain import pretrain as train_language_model
     from mein.run.steps import texts_of
@@ -38,8 +41,6 @@ def pretrain(
     from mein.runtime.run_folder import RunFolder
 
     console = open_console()
-    given = settings_given(pretrain, locals())
-    settings = _config_of((preset, config, parse_overrides(set_) | given))
     choose_device(settings.runtime.device)
     show_whether_new(out, resume, console)
     for path in text:

@@ -63,6 +63,7 @@ def demo(
 
     300 labeled, 20,000 unlabeled, and 2,000 test documents, generated from the seed.
     """
+    refuse_taken(out, resume)
     from mein.config import load_config
     from mein.data.corpus import Corpus, source_of_lists
     from mein.data.demo import demo_corpus
@@ -119,10 +120,11 @@ def train(
     Settings come from the defaults, the preset, the config file, and --set. Later ones win.
     """
     from mein.config import parse_overrides
-    from mein.model.build import settings_of_language_model
 
     given, chosen = settings_given(train, locals()), parse_overrides(set_)
     if lm is not None:
+        from mein.model.build import settings_of_language_model
+
         chosen = settings_of_language_model(lm) | chosen
     paths, settings = (labeled, unlabeled, dev, test), (preset, config, chosen | given)
     run_training(paths, out, settings, seeds, resume, (engine, address), processes)
@@ -147,14 +149,17 @@ def _run_training(
     paths: Paths, out: Path, settings: GivenSettings, seeds: int, resume: bool, learn: "Learn"
 ) -> None:
     from mein.config import load_config
-    from mein.data.corpus import corpus_of_files
+
+    if seeds == 1:
+        refuse_taken(out, resume)
+    preset, file, overrides = settings
+    config = load_config(preset, file, overrides)
+    from mein.data.corpus import corpus_of_files  # what takes seconds to import waits for what is refused
     from mein.report.page import write_report
     from mein.run.documents import check_sources, read_labeled
     from mein.run.warm_start import refuse_other_previous_run
 
     console = open_console()
-    preset, file, overrides = settings
-    config = load_config(preset, file, overrides)
     corpus = corpus_of_files(*paths, config.columns)
     show_whether_new(out, resume, console)
     check_sources(config, corpus)
@@ -178,6 +183,13 @@ def _run_training(
     is_same_test = corpus.test is not None or corpus.dev is not None  # otherwise dev differs with the seed
     write_report(folders, out / "report.html")
     show_seeds(out, folders if is_same_test else [], tables, console)
+
+
+def refuse_taken(out: Path, resume: bool) -> None:
+    """Refuse a folder that is not free for a run."""
+    from mein.runtime.run_folder import RunFolder
+
+    RunFolder(out).refuse_taken(resume)
 
 
 def show_whether_new(out: Path, resume: bool, console: "Console") -> None:

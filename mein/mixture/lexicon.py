@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from scipy.sparse import coo_array, csr_array
 from scipy.special import log_softmax
-from sklearn.linear_model import LogisticRegression
 
 from mein.errors import RunError
 from mein.runtime.seeds import numpy_generator
@@ -115,6 +114,8 @@ def learn_lexicon(
     weights, bias = np.zeros((len(chosen), classes), np.float32), np.zeros(classes, np.float32)
     present = np.unique(labels)
     if len(chosen) and len(present) > 1:
+        from sklearn.linear_model import LogisticRegression  # half a second that prediction does not need
+
         model = LogisticRegression(C=INVERSE_REGULARIZATION, max_iter=1000)
         model.fit(weighted(holds, informativeness), labels, sample_weight=sample_weight)
         is_pair = len(present) == 2  # scikit-learn has coefficients of the second class only

@@ -3,9 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from mein.config import Config
 from mein.errors import RunError
@@ -16,6 +14,9 @@ from mein.runtime.tensors import digest_in, digest_of, load_tensors, save_tensor
 from mein.text.indexer import Indexer, Reader
 from mein.text.pieces import Pieces
 from mein.text.words import Words
+
+if TYPE_CHECKING:
+    import torch
 
 HUB = "hub"  # the folder of a run with the files of the Hugging Face model that it started from
 TEACHER = "teacher.json"  # the weight of the lexicon, where expert and lexicon are the teacher
@@ -32,7 +33,7 @@ LISTED = (
 WRITTEN = "artefacts.json"  # the digests of the artefacts that a run has written, before it is finished
 
 
-ArtefactContent = tuple[dict[str, torch.Tensor], dict[str, Any]]
+ArtefactContent = tuple[dict[str, "torch.Tensor"], dict[str, Any]]
 """Tensors and the facts beside them."""
 
 
@@ -146,7 +147,7 @@ def damaged(path: Path) -> RunError:
     return RunError(f"{path} is damaged, or belongs to another run: restore it from a copy of its own run.")
 
 
-def restore(folder: RunFolder, name: str, network: torch.nn.Module) -> dict[str, Any]:
+def restore(folder: RunFolder, name: str, network: "torch.nn.Module") -> dict[str, Any]:
     """Give a network the weights of its artefact, and return the facts beside them."""
     path = folder / f"{name}.safetensors"
     weights, facts = load_tensors(path)
@@ -154,7 +155,7 @@ def restore(folder: RunFolder, name: str, network: torch.nn.Module) -> dict[str,
     return facts
 
 
-def fill(network: torch.nn.Module, weights: Mapping[str, torch.Tensor], path: Path) -> None:
+def fill(network: "torch.nn.Module", weights: "Mapping[str, torch.Tensor]", path: Path) -> None:
     """Give a network the weights that were read from a file."""
     try:
         network.load_state_dict(weights)

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
 from mein.errors import InputError, RunError
 
@@ -35,6 +36,20 @@ def atomic_path(path: Path) -> Iterator[Path]:
         raise writing_failed(path, problem) from problem
     finally:
         temporary.unlink(missing_ok=True)
+
+
+AnyPath = TypeVar("AnyPath", bound=str | Path)
+
+
+def expanded(path: AnyPath) -> AnyPath:
+    """A path as its user means it: `~` is the home folder. A URL is left as it is.
+
+    Called once, where a path enters: on the command line, in the Python API, in a setting.
+    """
+    text = str(path)
+    if text.encode("utf-8", "replace").decode("utf-8") != text:
+        raise InputError(f"{text!r} is not UTF-8: rename the file or folder.")
+    return path if "://" in text else type(path)(os.path.expanduser(text))  # noqa: PTH111 - keeps a glob
 
 
 def refuse_nameless(path: Path) -> None:
@@ -67,25 +82,34 @@ def held_folder(path: Path, *, waits: bool = False, remedy: str = "choose anothe
     """
     from filelock import FileLock, Timeout  # 30 ms to import, which a refusal need not wait for
 
-    made = [folder for folder in (path, *path.parents) if not folder.exists()]
+    made: list[Path] = []
     lock = FileLock(path / ".lock", timeout=-1 if waits else 0, thread_local=False)
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        for folder in reversed([folder for folder in (path, *path.parents) if not folder.exists()]):
+            folder.mkdir(exist_ok=True)  # one by one: `parents=True` recurses, too deep for 1,000 folders
+            made.insert(0, folder)
         held = lock.acquire()
     except Timeout as problem:
         raise RunError(f"Another process is working in {path}: wait for it, or {remedy}.") from problem
     except OSError as problem:
+        _remove_empty(made)
         raise writing_failed(path, problem) from problem
     with held:
         try:
             yield
         except BaseException:
             if made and path.is_dir() and [file.name for file in path.iterdir()] == [".lock"]:
-                with suppress(OSError):  # somebody else put something there
+                with suppress(OSError):
                     (path / ".lock").unlink()
-                    for folder in made:
-                        folder.rmdir()
+                _remove_empty(made)
             raise
+
+
+def _remove_empty(folders: list[Path]) -> None:
+    """Remove folders, the innermost first, up to one in which somebody else put something."""
+    with suppress(OSError):
+        for folder in folders:
+            folder.rmdir()
 
 
 def link_or_copy(source: Path, target: Path) -> None:

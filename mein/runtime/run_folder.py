@@ -63,18 +63,24 @@ class RunFolder:
 
         The first process goes ahead; the others find its run, and must have been started for the same.
         """
-        resume = resume or ranks.is_restarted() or not ranks.is_first()
-        if not (self / "config.json").exists():
-            self._refuse_unknown_files()
+        if self.refuse_taken(resume):
+            self._clear_halves()
             self.write_json("config.json", identity)
             return True
-        if not resume:
-            raise RunError(
-                f"{self.path} already holds a run: choose another --out, or continue it with --resume."
-            )
         self.refuse_others(identity)
         if ranks.is_first():
             self._clear_halves()
+        return False
+
+    def refuse_taken(self, resume: bool) -> bool:
+        """Refuse a folder that is not free for a run; whether a run would be new in it. Writes nothing."""
+        if not (self / "config.json").exists():
+            self._refuse_unknown_files()
+            return True
+        if not (resume or ranks.is_restarted() or not ranks.is_first()):
+            raise RunError(
+                f"{self.path} already holds a run: choose another --out, or continue it with --resume."
+            )
         return False
 
     def release(self, *names: str) -> None:
@@ -94,14 +100,18 @@ class RunFolder:
 
     def _refuse_unknown_files(self) -> None:
         """A folder without config.json is the run's only if a kill left nothing but that file's beginning."""
-        names = sorted(p.name for p in self.path.iterdir() if p.name != ".lock")
+        try:
+            names = sorted(path.name for path in self.path.iterdir() if path.name != ".lock")
+        except FileNotFoundError:
+            return
+        except OSError as problem:
+            raise writing_failed(self.path, problem) from problem
         unknown = [name for name in names if not is_temporary(name, "config.json")]
         if unknown:
             raise RunError(
                 f"{self.path} exists and is not a run of mein (it holds {unknown[0]!r}): "
                 "choose an empty folder for --out."
             )
-        self._clear_halves()
 
     def _clear_halves(self) -> None:
         """Remove temporary files, and the last line of the metrics where a kill cut it."""

@@ -210,7 +210,7 @@ def test_the_output_folder_holds_something_else(tmp_path: Path, files: list[str]
         *("train", *files, "--out", tmp_path, *TINY),
     )
     refuses(
-        rf"Cannot write {tmp_path}/thesis.tex: File exists: choose a folder that can be written to\.",
+        rf"Cannot write {tmp_path}/thesis.tex: Not a directory: choose a folder that can be written to\.",
         *("train", *files, "--out", tmp_path / "thesis.tex", *TINY),
     )
 
