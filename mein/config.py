@@ -124,7 +124,7 @@ def make_config(settings: Mapping[str, Any]) -> Config:
     if contradiction is not None:
         raise ConfigError(contradiction)
     if config.expert.traits.tunes_encoder:
-        refuse_large_rate(config, "expert_training")
+        _refuse_large_rate(config)
     return config
 
 
@@ -138,12 +138,12 @@ def _validated(settings: Mapping[str, Any]) -> Config:
     return config
 
 
-def refuse_large_rate(config: Config, stage: Literal["expert_training", "pretraining"]) -> None:
-    """Refuse a stage's learning rate that is too large for a pre-trained network."""
-    rate = getattr(config, stage).learning_rate
+def _refuse_large_rate(config: Config) -> None:
+    """Refuse a learning rate that is too large for a pre-trained network."""
+    rate = config.expert_training.learning_rate
     if rate > LARGEST_TRANSFORMER_RATE:
         raise ConfigError(
-            f"{stage}.learning_rate is {rate}, too large for a pre-trained transformer: "
+            f"expert_training.learning_rate is {rate}, too large for a pre-trained transformer: "
             "use --preset transformer, or set it to 1e-4 or less."
         )
 

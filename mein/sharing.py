@@ -1,5 +1,6 @@
 """A classifier to share, without any document: a folder, the Hugging Face hub, or a transformer export."""
 
+import json
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -7,10 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from mein.errors import ConfigError, MissingExtra, RunError
-from mein.hub import leave, load_transformer
-from mein.hub.masked import TEMPORARY
-from mein.hub.networks import reason
+from mein.hub import load_transformer
+from mein.hub.fetch import CONFIG, POOLING, filling, load_tokenizer, sync
+from mein.hub.networks import read_facts, reason, transformers_quietly
 from mein.mixture.lexicon import LEXICON, load_lexicon
 from mein.model.artefacts import HUB, VOCABULARIES, restore, seal, verified
 from mein.model.loading import FinishedRun
@@ -21,6 +24,7 @@ from mein.runtime.files import atomic_path, writing_failed
 from mein.runtime.run_folder import RunFolder
 
 CARD = "README.md"
+TEMPORARY = ".leaving"  # where the files of an export lie until all are written
 COPIED = ("labels.json", *VOCABULARIES, "vocabularies.json", "imitators.safetensors", "mixture.safetensors")
 # Named one by one: no pattern matches a pickle or code, or the run's documents and predictions.
 SHARED_FILES = ["config.json", *COPIED, LEXICON, CARD, "done"]
@@ -167,4 +171,37 @@ def export_transformer(path: Path, out: Path) -> None:
     config = expert.network.config
     config.id2label = dict(enumerate(classes))  # type: ignore[union-attr]
     config.label2id = {name: number for number, name in enumerate(classes)}  # type: ignore[union-attr]
-    leave(expert.network, expert.network.state_dict(), run.folder / HUB, out)
+    _leave(expert.network, run.folder / HUB, out)
+
+
+def _leave(network: nn.Module, fetched: Path, folder: Path) -> None:
+    """Save a network in a folder, with tokenizer and pooling of the `fetched` one.
+
+    Its config.json comes last: without it the folder does not count as a model.
+    """
+    with filling(folder / TEMPORARY, folder) as temporary:
+        (temporary / POOLING).parent.mkdir()
+        with transformers_quietly():
+            _tokenizer(fetched).save_pretrained(temporary)
+            network.save_pretrained(temporary)  # type: ignore[operator]
+        text = json.dumps({"pooling_mode": read_facts(fetched).pooling}, indent=2)
+        (temporary / POOLING).write_text(text + "\n", encoding="utf-8")
+        sync(temporary)
+        _move(temporary, folder)
+
+
+def _tokenizer(fetched: Path) -> Any:
+    """The fetched tokenizer, with the network's limit."""
+    tokenizer, longest = load_tokenizer(fetched, str(fetched)), read_facts(fetched).longest
+    if longest is not None:
+        tokenizer.model_max_length = longest
+    return tokenizer
+
+
+def _move(temporary: Path, folder: Path) -> None:
+    """Move all files of one folder to the other, config.json last."""
+    files = [path for path in temporary.rglob("*") if path.is_file()]
+    for path in sorted(files, key=lambda path: path == temporary / CONFIG):
+        target = folder / path.relative_to(temporary)
+        target.parent.mkdir(exist_ok=True)
+        path.replace(target)

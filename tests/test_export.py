@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from mein.hub.masked import TEMPORARY
 from mein.hub.networks import transformers_quietly
 from mein.model.loading import Classifiers, read_config
 from mein.runtime.run_folder import RunFolder
 from mein.runtime.tensors import load_tensors
+from mein.sharing import TEMPORARY
 from tests.support import hub_models, tiny
 from tests.support.shell import mein, refuses
 

@@ -23,9 +23,6 @@ def pretrain(
 ) -> None:
     """Train a language model on unlabeled text, for `mein train --lm`.
 
-    With --preset transformer or frozen, pre-train expert.model as a masked language model. Pass the folder
-    to `mein train` as expert.model.
-
     Use the training documents, labeled and unlabeled, but neither dev nor test. Labels are not read.
     """
     from mein.config import parse_overrides
@@ -33,7 +30,6 @@ def pretrain(
     given = settings_given(pretrain, locals())
     settings = _config_of((preset, config, parse_overrides(set_) | given))
     from mein.data.readers import read_documents  # what takes seconds to import waits for what is refused
-    from mein.run.pretrain import adapt
     from mein.run.pretrain import pretrain as train_language_model
     from mein.run.steps import texts_of
     from mein.runtime.device import choose_device
@@ -48,14 +44,9 @@ def pretrain(
         show_columns(path, settings.columns, console)
     texts = texts_of(text, settings.columns)
     name, terminal = ", ".join(text), Terminal(console)
-    if settings.expert.traits.has_encoder:
-        found = adapt(settings, texts, name, out, terminal, resume=resume)
-        what, use = "transformer", f"--preset {settings.expert.kind} --set expert.model={out}"
-    else:
-        found = train_language_model(settings, texts, name, RunFolder(out), terminal, resume=resume)
-        what, use = "language model", f"--lm {out}"
+    found = train_language_model(settings, texts, name, RunFolder(out), terminal, resume=resume)
     log(console, f"Perplexity on held-out text: {found:.1f}.", "bold")
-    log(console, f"The {what} is in {out}: use it with `mein train {use} ...`.")
+    log(console, f"The language model is in {out}: use it with `mein train --lm {out} ...`.")
 
 
 def _config_of(settings: GivenSettings) -> "Config":
@@ -70,7 +61,12 @@ def _config_of(settings: GivenSettings) -> "Config":
         overrides = {"expert.kind": "lm-lstm", **overrides}
     config = load_config(preset, file, overrides)
     traits, is_started = config.expert.traits, config.expert.language_model is not None
-    if not traits.has_encoder and (not traits.has_language_model or is_started):
+    if traits.has_encoder:
+        raise ConfigError(
+            f"expert.kind is {config.expert.kind!r}: mein pre-trains no transformer. Use "
+            "scripts/adapt.py of the checkout, and pass its folder to `mein train` as expert.model."
+        )
+    if not traits.has_language_model or is_started:
         raise ConfigError(
             f"expert.kind is {config.expert.kind!r}: to train a language model, set it to lm-lstm or "
             "elmo-lstm, and remove expert.language_model."

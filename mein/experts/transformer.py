@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
@@ -144,41 +143,3 @@ class GivenExpert(Expert):
     def classify(self, embedded: Tensor, lengths: Tensor, dropout: Generator | None) -> Tensor:
         """Logits z (B, Y)."""
         return embedded * (-self.log_tau).exp()
-
-
-class MaskedModel(nn.Module):
-    """Logits of a Hugging Face masked language model over its vocabulary, at given places.
-
-    `network` is one whose head reads one position at a time, on top of `network.base_model`.
-    """
-
-    def __init__(self, network: nn.Module) -> None:
-        super().__init__()
-        self.network = network
-
-    @property
-    def encoder(self) -> nn.Module:
-        """The part that an expert copies."""
-        encoder: nn.Module = self.network.base_model  # type: ignore[assignment]
-        return encoder
-
-    def forward(self, words: Tensor, lengths: Tensor, places: Tensor, dropout: Generator | None) -> Tensor:
-        """Logits (N, V) at places (N,) of the flattened tokens (B, T), of true lengths (B,).
-
-        As in a `TransformerExpert`, a generator's seed decides what is dropped out. B: documents, T: tokens
-        of the longest, N: places, V: vocabulary.
-        """
-
-        def only_there(module: nn.Module, inputs: Any, found: Any) -> Any:
-            # The head is most of the work: V is large. It gets one document of N tokens.
-            found.last_hidden_state = found.last_hidden_state.flatten(0, 1)[places][None]  # (1, N, D)
-            return found
-
-        is_token = is_before(lengths.to(words.device), words.shape[1])
-        hook = self.encoder.register_forward_hook(only_there)
-        try:
-            with in_mode(self.network, dropout is not None), seeded(words.device, dropout):
-                logits: Tensor = self.network(input_ids=words, attention_mask=is_token).logits[0]
-        finally:
-            hook.remove()
-        return logits

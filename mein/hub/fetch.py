@@ -4,14 +4,14 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
-from torch import Tensor, nn
+from torch import nn
 
 from mein.errors import ConfigError, RunError
 from mein.hub.networks import (
@@ -122,9 +122,6 @@ def _check(model: str, source: Path) -> None:
         )
 
 
-Loaded = tuple[nn.Module, dict[str, Tensor]]  # a network, and those of its weights that are worth keeping
-
-
 def fetch(
     model: str, folder: Path, classes: int, layers: int | None = None, frozen_layers: int | None = None
 ) -> None:
@@ -134,23 +131,11 @@ def fetch(
     `frozen_layers` must leave some to train. A head that is missing or has another number of classes is
     dropped: `load_transformer` draws one from its seed.
     """
-
-    def load(source: Path, tokenizer: Any) -> Loaded:
-        network, fresh = load_network(source, model, classes, layers)
-        as_expert(network, repr(model))
-        freeze(network, frozen_layers, model)
-        return network, without(network, fresh)
-
-    fetch_as(model, folder, classes, load)
-
-
-def fetch_as(model: str, folder: Path, classes: int, load: Callable[[Path, Any], Loaded]) -> None:
-    """Leave in `folder` what `load` makes of a source and its tokenizer, complete or not at all."""
     if _is_fetched(model, folder, classes):
         return
     source = locate(model)
     with filling(folder.with_name(f".{folder.name}.fetching"), folder) as temporary:
-        _fill(temporary, source, model, classes, load)
+        _fill(temporary, source, model, classes, layers, frozen_layers)
         sync(temporary)
         temporary.replace(folder)
 
@@ -184,9 +169,14 @@ def _is_fetched(model: str, folder: Path, classes: int) -> bool:
     return True
 
 
-def _fill(folder: Path, source: Path, model: str, classes: int, load: Callable[[Path, Any], Loaded]) -> None:
+def _fill(
+    folder: Path, source: Path, model: str, classes: int, layers: int | None, frozen_layers: int | None
+) -> None:
     tokenizer = load_tokenizer(source, model)
-    network, kept = load(source, tokenizer)
+    network, fresh = _load_network(source, model, classes, layers)
+    as_expert(network, repr(model))
+    freeze(network, frozen_layers, model)
+    kept = {name: value for name, value in network.state_dict().items() if name not in fresh}
     if tokenizer.backend_tokenizer.get_vocab_size(with_added_tokens=False) > embeddings_of(network):
         raise ConfigError(
             f"{model!r} has more tokens than embeddings: give it the tokenizer that it was trained with."
@@ -220,9 +210,7 @@ def load_tokenizer(source: Path, model: str) -> Any:
     return tokenizer
 
 
-def load_network(
-    source: Path, model: str, classes: int, layers: int | None = None
-) -> tuple[nn.Module, set[str]]:
+def _load_network(source: Path, model: str, classes: int, layers: int | None) -> tuple[nn.Module, set[str]]:
     """A model's network for sequence classification, and its new parameters, none of its encoder."""
     if layers is not None:
         refuse_to_cut(source, layers, model)
@@ -241,11 +229,6 @@ def load_network(
             "give the folder that save_pretrained wrote."
         )
     return network, fresh
-
-
-def without(network: nn.Module, fresh: set[str]) -> dict[str, Tensor]:
-    """The weights of a network without some, by name."""
-    return {name: value for name, value in network.state_dict().items() if name not in fresh}
 
 
 def _hash_of_weights(folder: Path) -> str:

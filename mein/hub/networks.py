@@ -235,13 +235,6 @@ def load_classifier(
         return _load("AutoModelForSequenceClassification", source, layers, num_labels=classes)
 
 
-def load_masked_network(source: Path, seed: int, layers: int | None = None) -> tuple[nn.Module, set[str]]:
-    """A masked language model, and the names of its parameters that start fresh, drawn from the seed."""
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
-        return _load("AutoModelForMaskedLM", source, layers)
-
-
 def reads_the_end(network: nn.Module) -> bool:
     """Whether a network for sequence classification is a decoder, which uses the last token only."""
     return "score" in dict(network.named_children())  # what decoders of transformers call their head
@@ -275,7 +268,7 @@ def as_expert(network: nn.Module, name: str) -> TransformerExpert:
 
 
 def _load(
-    kind: Literal["AutoModel", "AutoModelForSequenceClassification", "AutoModelForMaskedLM"],
+    kind: Literal["AutoModel", "AutoModelForSequenceClassification"],
     source: Path,
     layers: int | None = None,
     **settings: Any,

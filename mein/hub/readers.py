@@ -31,34 +31,27 @@ class HubTokenizer:
 
     The model's own limit holds where it is lower than `max_length`, or without one. A text that spells a
     special token, such as [SEP], is cut like any other text. Every text has at least one token.
-    One that `reads_on` keeps all of a longer text: passages of `max_length` tokens end to end, the last one
-    shorter, each with special tokens of its own.
     Pickling keeps the folder's name and not the vocabulary.
     """
 
     is_slow, size = False, None
 
-    def __init__(
-        self, folder: Path, max_length: int | None = None, threads: int = 1, reads_on: bool = False
-    ) -> None:
+    def __init__(self, folder: Path, max_length: int | None = None, threads: int = 1) -> None:
         facts = read_facts(folder)
         self.folder = folder
         self.threads = threads
-        self.reads_on = reads_on
         known = [limit for limit in (max_length, facts.longest) if limit is not None]
         self.max_length = min(known, default=None)
         self._blank = facts.blank
         self._tokenizer = _load(folder, self.max_length)
-        if reads_on:  # subtle: 0.23.1 and 0.23.2 of the library lose the rest of a text that they cut
-            self._tokenizer.no_truncation()
 
-    def __reduce__(self) -> tuple[type["HubTokenizer"], tuple[Path, int | None, int, bool]]:
-        return HubTokenizer, (self.folder, self.max_length, self.threads, self.reads_on)
+    def __reduce__(self) -> tuple[type["HubTokenizer"], tuple[Path, int | None, int]]:
+        return HubTokenizer, (self.folder, self.max_length, self.threads)
 
     @cached_property
     def fingerprint(self) -> str:
         """Equal for two tokenizers only if they tokenize alike."""
-        how = (self.max_length, self._blank, *(["reads on to the end"] if self.reads_on else []))
+        how = (self.max_length, self._blank)
         content = (self.folder / FILE).read_bytes() + repr(how).encode("utf-8")
         return hashlib.blake2b(content, digest_size=16).hexdigest()
 
@@ -74,19 +67,7 @@ class HubTokenizer:
     def _cut(self, texts: Sequence[str]) -> Ragged:
         readable = [SURROGATE.sub("\ufffd", text) for text in texts]
         found = self._tokenizer.encode_batch_fast(readable)
-        rows = [self._in_passages(tokens) if self.reads_on else tokens.ids for tokens in found]
-        return ragged([row or [self._blank] for row in rows])
-
-    def _in_passages(self, tokens: Any) -> list[int]:
-        """All tokens of a text in passages, with the special tokens around it around each, end to end."""
-        ids, is_special = tokens.ids, tokens.special_tokens_mask
-        if self.max_length is None or len(ids) <= self.max_length:
-            return list(ids)
-        first, last = is_special.index(0), len(ids) - is_special[::-1].index(0)
-        room = self.max_length - first - (len(ids) - last)
-        starts = range(first, last, room)
-        passages = (ids[:first] + ids[start : min(start + room, last)] + ids[last:] for start in starts)
-        return [number for passage in passages for number in passage]
+        return ragged([tokens.ids or [self._blank] for tokens in found])
 
 
 def _load(folder: Path, max_length: int | None) -> Any:

@@ -27,7 +27,6 @@ from mein.text.ragged import Ragged
 from mein.text.words import Words
 
 LANGUAGE_MODEL = "language_model.safetensors"
-ADAPTED = "pretraining"  # the run folder inside the folder of a transformer pre-trained on raw text
 
 
 def build_expert(config: Config, folder: RunFolder, indexer: Indexer, classes: int) -> Expert:
@@ -165,8 +164,6 @@ def settings_of_language_model(path: Path) -> dict[str, Any]:
 
 def _why_none(folder: RunFolder) -> str:
     """A sentence for a folder without a language model."""
-    if (folder / ADAPTED).exists():
-        return f"{folder.path} holds a transformer pre-trained on raw text: give it by --set expert.model."
     content = folder.read_json("config.json") if (folder / "config.json").exists() else {}
     elsewhere = content.get("config", {}).get("expert", {}).get("language_model")
     if elsewhere is not None:

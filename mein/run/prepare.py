@@ -156,18 +156,12 @@ def encode_parts(
     return counts
 
 
-def encode_raw(
-    config: Config,
-    source: DocumentStream,
-    folder: RunFolder,
-    reporter: Reporter,
-    reader: Reader | None = None,
-) -> None:
+def encode_raw(config: Config, source: DocumentStream, folder: RunFolder, reporter: Reporter) -> None:
     """The same for unlabeled text only: leave vocabularies and two stores, `unlabeled` and `held_out`."""
     if (folder / "prepared.json").exists():
         return
     texts = UnlabeledTexts(config, source)
-    indexer, seen = _vocabularies(config, [], [], texts, folder, reporter, reader)
+    indexer, seen = _vocabularies(config, [], [], texts, folder, reporter, None)
     counts = _encode_unlabeled(config, folder, indexer, texts, seen["unlabeled"], reporter)
     folder.write_json("prepared.json", counts)
 

@@ -53,19 +53,6 @@ class Ragged:
         """
         return self._cut(self.offsets[:-1], longest) if (self.lengths > longest).any() else self
 
-    def pieces(self, longest: int | None) -> "Ragged":
-        """The rows, longer ones cut into several of `longest` values, the last of them shorter.
-
-        >>> ragged([[5, 6, 7], [8]]).pieces(2).to_lists()
-        [[5, 6], [7], [8]]
-        """
-        if longest is None:
-            return self
-        counts = np.maximum(1, -(-self.lengths // longest))  # rounded up
-        place = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        starts = np.repeat(self.offsets[:-1], counts) + place * longest
-        return Ragged(self.values, np.append(starts, self.offsets[-1]))
-
     def _cut(self, starts: np.ndarray, longest: int) -> "Ragged":
         lengths = np.minimum(self.lengths, longest)
         offsets = offsets_of(lengths)

@@ -68,15 +68,13 @@ class ImitationConfig(OptimizationConfig):
 
 
 class PretrainingConfig(OptimizationConfig):
-    """How a language model for lm-lstm and elmo-lstm, or a transformer, is pre-trained."""
+    """How a language model for lm-lstm and elmo-lstm is trained."""
 
     reads: Literal["stream", "documents"] = "stream"
     """stream: all documents end to end, the state carried over (Sato); documents: each from a zero state,
     batched by length (Miyato)."""
     lanes: int = Field(default=64, ge=1)
-    """Streams or documents in a batch; for a transformer: passages in a batch."""
-    masked: float = Field(default=0.15, gt=0.0, lt=1.0)
-    """Share of tokens that a transformer has to predict; reads, segment, and dropout do not apply to it."""
+    """Streams or documents in a batch."""
     segment: int = Field(default=400, ge=1)
     """Words after which the gradient is cut; the state is carried over. Longer dependencies are lost."""
     dropout: float = Field(default=0.4, ge=0.0, lt=1.0)

@@ -11,13 +11,10 @@ from safetensors.torch import load_file
 from torch.nn import functional
 
 from mein.config import load_config
-from mein.data.corpus import source_of_lists
 from mein.errors import ConfigError
 from mein.experts.transformer import TransformerExpert
-from mein.hub import FrozenFeatures, HubTokenizer, fetch, fetch_masked, load_transformer
+from mein.hub import FrozenFeatures, HubTokenizer, fetch, load_transformer
 from mein.hub.networks import transformers_quietly
-from mein.run.pretrain import adapt
-from mein.runtime.progress import Quiet
 from mein.runtime.tensors import load_tensors
 from tests.support import tiny
 from tests.support.hub_models import DECODERS, KINDS, LLAMA_SIZES, SIZES, SIZES_OF, build
@@ -229,43 +226,11 @@ def test_layers_that_are_not_there_are_refused(sources: dict[str, Path], tmp_pat
     ):
         fetch(bert, tmp_path / "model", classes=2, layers=4)
     with pytest.raises(
-        ConfigError, match=r"^expert.layers \(=4\) is more than the 3 layers of '.*Bert': set it lower"
-    ):
-        fetch_masked(bert, tmp_path / "model", layers=4)
-    with pytest.raises(
         ConfigError,
         match=r"^expert.frozen_layers \(=2\) leaves none of the 2 layers of '.*Bert' to fine-tune: ",
     ):
         fetch(bert, tmp_path / "model", classes=2, layers=2, frozen_layers=2)
     assert not list(tmp_path.iterdir())
-
-
-def test_reading_raw_text_freezes_nothing(sources: dict[str, Path], tmp_path: Path) -> None:
-    settings = {
-        "expert__kind": "transformer",
-        "expert__model": str(sources["Bert"]),
-        "expert__frozen_layers": 1,
-    }
-    rates = {"expert_training__learning_rate": 1e-3, "pretraining__learning_rate": 1e-3}
-    with pytest.raises(
-        ConfigError,
-        match=r"^Pre-training trains all layers of a transformer: leave expert.frozen_layers out.$",
-    ):
-        adapt(
-            tiny.config(**settings, **rates), source_of_lists([TEXT]), "the text", tmp_path / "out", Quiet()
-        )
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_masked_model_reads_with_its_first_layers(sources: dict[str, Path], tmp_path: Path) -> None:
-    settings = {"expert__kind": "transformer", "expert__model": str(sources["Bert"]), "expert__layers": 1}
-    rates = {"expert_training__learning_rate": 1e-3, "pretraining__learning_rate": 1e-3}
-    config = tiny.config(
-        **settings, **rates, words__max_length=12, pretraining__epochs=1, pretraining__masked=0.5
-    )
-    adapt(config, source_of_lists([TEXT] * 60), "the text", tmp_path / "out", Quiet())
-    weights = load_file(tmp_path / "out/model.safetensors")
-    assert {name.split(".")[2] for name in weights if name.startswith("encoder.layer.")} == {"0"}
 
 
 @pytest.mark.parametrize(
