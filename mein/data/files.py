@@ -128,7 +128,6 @@ class TextBytes(io.RawIOBase):
         self.name = file.name
         self.compression = file.compression
         self.position = 0  # decompressed bytes read so far, the BOM included
-        self.tail = b""  # the last byte read, line breaks aside
         self._lines = 0
         self._utf8 = codecs.getincrementaldecoder("utf-8")()
         self._raw = open_raw(file)
@@ -178,7 +177,6 @@ class TextBytes(io.RawIOBase):
             ) from error
         self._lines += chunk.count(b"\n")
         self.position += len(chunk)
-        self.tail = chunk.rstrip(b"\r\n")[-1:] or self.tail
 
 
 def open_raw(file: File) -> Any:

@@ -3,7 +3,7 @@
 import csv
 import io
 import json
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -28,12 +28,10 @@ class Separator:
 
     name: str
     sign: str
-    is_quoted: bool
-    """Whether values that hold the sign are always quoted; in many a tsv none is."""
 
 
-COMMAS = Separator("comma", ",", is_quoted=True)
-TABS = Separator("tab", "\t", is_quoted=False)
+COMMAS = Separator("comma", ",")
+TABS = Separator("tab", "\t")
 
 
 def separated_chunks(separator: Separator, file: File, choose: Choose | None) -> Iterator[Chunk]:
@@ -46,7 +44,7 @@ def separated_chunks(separator: Separator, file: File, choose: Choose | None) ->
     with open_lines(file) as stream, closing(separated_rows(separator, file, stream)) as rows:
         names = _header(separator, file, next(rows, [""]))
         chosen: list[str] = []
-        sized = ((row, sum(map(len, row))) for row in _closed(file, rows, stream))
+        sized = ((row, sum(map(len, row))) for row in rows)
         for chunk in in_chunks(sized):
             chosen = chosen or (names if choose is None else choose(names))
             yield {name: [row[place] for row in chunk] for name in chosen for place in [names.index(name)]}
@@ -55,107 +53,44 @@ def separated_chunks(separator: Separator, file: File, choose: Choose | None) ->
 def separated_rows(separator: Separator, file: File, stream: Any) -> Generator[list[str], None, None]:
     """The header and the rows, each as long as the header; blank lines are left out."""
     text = io.TextIOWrapper(stream, encoding="utf-8", newline="")
-    lines = Lines(text)
-    reader = csv.reader(lines, delimiter=separator.sign, strict=not separator.is_quoted)
-    width = 0
+    reader = csv.reader(text, delimiter=separator.sign, strict=True)
+    width, line = 0, 1
     try:
-        while (row := _next_row(separator, file, reader, lines, width)) is not None:
+        for row in reader:
             if row and len(row) != (width := width or len(row)):
                 raise InputError(
-                    f"{file.name} is malformed in line {lines.start} (expected {width} columns, got "
-                    f"{len(row)}); put values that hold a {separator.name} or a line break between "
-                    "double quotes."
+                    f"{file.name} is malformed in line {line} (expected {width} columns, got {len(row)}); "
+                    f"put values that hold a {separator.name} or a line break between double quotes."
                 )
-            if len(lines.kept) > MANY_LINES:
-                _check_swallowed(separator, file, row, lines)
+            if separator is TABS and reader.line_num - line > MANY_LINES:
+                _refuse_swallowed_rows(separator, file, row, line)
             if row:
                 yield row
+            line = reader.line_num + 1
+    except csv.Error as error:
+        reason = str(error).replace(separator.sign, separator.name)
+        raise InputError(
+            f"{file.name} is malformed in line {line} ({reason}); "
+            "close its quotation marks, or put the value between double quotes and double those inside it."
+        ) from error
     finally:
         text.detach()
 
 
-class Lines:
-    """Lines of a table; those of the current row are kept and can be read again."""
-
-    def __init__(self, lines: Iterator[str]) -> None:
-        self.kept: list[str] = []
-        self._read = 0
-        self._again: deque[str] = deque()
-        self._lines = lines
-
-    @property
-    def start(self) -> int:
-        """The number of the first line that is kept."""
-        return self._read - len(self.kept) + 1
-
-    def __iter__(self) -> "Lines":
-        """Itself, as iterators do."""
-        return self
-
-    def __next__(self) -> str:
-        """The next line, with its line break."""
-        line = self._again.popleft() if self._again else next(self._lines)
-        self.kept.append(line)
-        self._read += 1
-        return line
-
-    def keep_one(self) -> None:
-        """Keep only the first line: the others are read again."""
-        rest = self.kept[1:]
-        del self.kept[1:]
-        self._again.extendleft(reversed(rest))
-        self._read -= len(rest)
-
-
-def _next_row(
-    separator: Separator, file: File, reader: Iterator[list[str]], lines: Lines, width: int
-) -> list[str] | None:
-    """The next row, [] for a blank line, None at the end.
-
-    Many tsv files are written without quoting. There, a text that happens to begin with a quotation mark
-    would include the rows up to the next mark. So a closing mark must end its value; where it does not, the
-    row is its first line, literally, if that has as many columns as the header.
-    """
-    lines.kept.clear()
-    try:
-        return next(reader, None)
-    except csv.Error as error:
-        row = lines.kept[0].rstrip("\r\n").split(separator.sign)
-        if not separator.is_quoted and '"' in lines.kept[0] and len(row) == width:
-            lines.keep_one()
-            return row
-        literal = ", or put the value between double quotes and double those inside it"
-        raise InputError(
-            f"{file.name} is malformed in line {lines.start} "
-            f"({str(error).replace(separator.sign, separator.name)}); "
-            f"close its quotation marks{'' if separator.is_quoted else literal}."
-        ) from error
-
-
-def _check_swallowed(separator: Separator, file: File, row: list[str], lines: Lines) -> None:
+def _refuse_swallowed_rows(separator: Separator, file: File, row: list[str], line: int) -> None:
     """Refuse a value of many lines each of which could be a row: its quotation mark is left open.
 
-    A csv with correct quotation marks is accepted. A tsv is not, because few are quoted at all.
+    Only a tsv is tested: many are written without quoting, where a text may begin with such a mark.
     """
     for value in row:
         inner = value.split("\n")[1:-1]
-        is_like_rows = {line.count(separator.sign) for line in inner} == {len(row) - 1} != {0}
-        if len(inner) < MANY_LINES or not is_like_rows or (separator.is_quoted and _is_strict(lines.kept)):
-            continue
-        other = ", or, if the value is meant so, write the file as .jsonl or .parquet"
-        raise InputError(
-            f"{file.name} has a value in line {lines.start} that holds {len(inner)} lines of {len(row)} "
-            f"columns and begins with {value[:40].splitlines()[0]!r}; close its quotation mark"
-            f"{'' if separator.is_quoted else other}."
-        )
-
-
-def _is_strict(lines: list[str]) -> bool:
-    """Whether every quotation mark of a csv's lines opens a value, closes it or is doubled."""
-    try:
-        return len(list(csv.reader(lines, strict=True))) == 1
-    except csv.Error:
-        return False
+        is_like_rows = {part.count(separator.sign) for part in inner} == {len(row) - 1} != {0}
+        if is_like_rows and len(inner) >= MANY_LINES:
+            raise InputError(
+                f"{file.name} has a value in line {line} that holds {len(inner)} lines of {len(row)} columns "
+                f"and begins with {value[:40].splitlines()[0]!r}; close its quotation mark, or, if the value "
+                "is meant so, write the file as .jsonl or .parquet."
+            )
 
 
 def _header(separator: Separator, file: File, names: list[str]) -> list[str]:
@@ -176,19 +111,6 @@ def unlike(file: File, names: list[str]) -> list[str]:
     if twice is not None:
         raise InputError(f"{file.name} has the column {twice!r} twice; rename one of them.")
     return names
-
-
-def _closed(file: File, rows: Iterator[list[str]], stream: Any) -> Iterator[list[str]]:
-    """The rows; refuses a last value that holds the rest of the file behind an open quotation mark."""
-    row = [""]
-    for row in rows:
-        yield row
-    last = row[-1]
-    if "\n" in last and stream.raw.tail != b'"':
-        raise InputError(
-            f"{file.name} is malformed at its end (a value of {len(last)} characters that starts "
-            f"with {last.splitlines()[0][:40]!r} is never closed); close its quotation mark."
-        )
 
 
 def parquet_chunks(file: File, choose: Choose | None) -> Iterator[Chunk]:
