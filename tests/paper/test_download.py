@@ -1,4 +1,4 @@
-"""Downloads against a server on this machine: resumed, checked, and refused with one sentence."""
+"""Downloads against a server on this machine: checked, and refused with one sentence."""
 
 import gzip
 import hashlib
@@ -25,45 +25,30 @@ SHA = hashlib.sha256(CONTENT).hexdigest()
 
 
 class Server:
-    """A server of one file, whose vices can be chosen; it keeps the Range of every request."""
+    """A server of one file, whose vices can be chosen; it counts the requests."""
 
     def __init__(self) -> None:
         self.content = CONTENT
-        self.etag = '"first"'
         self.status: int | None = None
-        self.takes_ranges = True
         self.sends_length = True
         self.cuts: list[int] = []  # how many bytes to send before hanging up, a request each
-        self.ranges: list[str] = []
+        self.asked = 0
         self.http = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self.url = f"http://127.0.0.1:{self.http.server_port}/set.bin"
 
     def _handler(server: "Server") -> type[BaseHTTPRequestHandler]:  # noqa: N805 - self is the handler's
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                wanted = self.headers.get("Range", "")
-                server.ranges.append(wanted)
+                server.asked += 1
                 if server.status is not None:
                     self.send_error(server.status)
                     return
-                is_same = self.headers.get("If-Range", server.etag) == server.etag
-                start = int(wanted[6:-1]) if wanted and server.takes_ranges and is_same else 0
-                if start >= len(server.content):
-                    self.send_error(416)
-                    return
-                self.answer(server.content[start:], start)
-
-            def answer(self, body: bytes, start: int) -> None:
-                self.send_response(206 if start else 200)
-                if start:
-                    whole = len(server.content)
-                    self.send_header("Content-Range", f"bytes {start}-{whole - 1}/{whole}")
+                assert self.headers["Accept-Encoding"] == "identity"
+                self.send_response(200)
                 if server.sends_length:
-                    self.send_header("Content-Length", str(len(body)))
-                if server.etag:
-                    self.send_header("ETag", server.etag)
+                    self.send_header("Content-Length", str(len(server.content)))
                 self.end_headers()
-                self.wfile.write(body[: server.cuts.pop(0)] if server.cuts else body)
+                self.wfile.write(server.content[: server.cuts.pop(0)] if server.cuts else server.content)
 
             def log_message(self, *words: object) -> None:
                 pass
@@ -95,55 +80,26 @@ def test_a_file_comes_once_and_with_progress(server: Server, tmp_path: Path) -> 
     path = fetch(download, tmp_path / "cache", lambda done, total: reported.append((done, total)))
     assert path == tmp_path / "cache" / "set.bin"
     assert path.read_bytes() == CONTENT
-    assert reported[0] == (0, 300_000)
+    assert 0 < reported[0][0] < 300_000
     assert reported[-1] == (300_000, 300_000)
     assert fetch(download, tmp_path / "cache") == path
-    assert server.ranges == [""]
+    assert server.asked == 1
     assert {entry.name for entry in path.parent.iterdir()} == {"set.bin", ".lock"}
 
 
-def test_what_breaks_off_is_gone_on_with_at_once(server: Server, tmp_path: Path) -> None:
-    server.cuts = [100_000, 50_000]
-    assert fetch(Download(server.url, sha256=SHA), tmp_path).read_bytes() == CONTENT
-    assert server.ranges == ["", "bytes=100000-", "bytes=150000-"]
-
-
-def test_what_breaks_off_again_and_again_is_gone_on_with_the_next_time(
-    server: Server, tmp_path: Path
-) -> None:
-    server.cuts = [10_000, 10_000, 10_000]
-    sentence = r"set.bin broke off 3 times, last after 30,000 bytes; run the same command again to continue"
-    refuses(lambda: fetch(Download(server.url), tmp_path), sentence)
-    assert not (tmp_path / "set.bin").exists()
-    assert fetch(Download(server.url), tmp_path).read_bytes() == CONTENT
-    assert server.ranges[-1] == "bytes=30000-"
-
-
-def test_a_file_that_has_changed_meanwhile_comes_anew(server: Server, tmp_path: Path) -> None:
-    server.cuts = [10_000] * 3
-    with pytest.raises(InputError):
-        fetch(Download(server.url), tmp_path)
-    server.content, server.etag = CONTENT[::-1], '"second"'
-    assert fetch(Download(server.url), tmp_path).read_bytes() == CONTENT[::-1]
-
-
-def test_a_server_without_ranges_sends_all_again(server: Server, tmp_path: Path) -> None:
-    server.takes_ranges, server.cuts = False, [100_000]
-    assert fetch(Download(server.url, sha256=SHA), tmp_path).read_bytes() == CONTENT
-
-
-def test_without_a_tag_only_a_checksum_lets_it_go_on(server: Server, tmp_path: Path) -> None:
-    server.etag, server.cuts = "", [100_000]
-    assert fetch(Download(server.url), tmp_path / "a").read_bytes() == CONTENT
-    assert server.ranges == ["", ""]
+def test_what_breaks_off_is_refused_and_begun_anew_the_next_time(server: Server, tmp_path: Path) -> None:
     server.cuts = [100_000]
-    assert fetch(Download(server.url, sha256=SHA), tmp_path / "b").read_bytes() == CONTENT
-    assert server.ranges[-1] == "bytes=100000-"
+    sentence = (
+        r"set\.bin cannot be fetched \(.*100000 bytes read.*\): check the network and try again, or fetch"
+    )
+    refuses(lambda: fetch(Download(server.url), tmp_path), sentence)
+    assert [entry.name for entry in tmp_path.iterdir()] == [".lock"]
+    assert fetch(Download(server.url), tmp_path).read_bytes() == CONTENT
 
 
-def test_a_part_longer_than_the_file_is_thrown_away(server: Server, tmp_path: Path) -> None:
-    (tmp_path / "set.bin.part").write_bytes(bytes(400_000))
-    assert fetch(Download(server.url, sha256=SHA), tmp_path).read_bytes() == CONTENT
+def test_a_file_of_another_size_is_fetched_again(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "set.bin").write_bytes(bytes(400_000))
+    assert fetch(Download(server.url, len(CONTENT)), tmp_path).read_bytes() == CONTENT
 
 
 def test_a_file_without_a_length_ends_where_it_ends(server: Server, tmp_path: Path) -> None:
@@ -163,15 +119,16 @@ def test_another_checksum_is_refused_and_the_file_removed(server: Server, tmp_pa
     assert [entry.name for entry in tmp_path.iterdir()] == [".lock"]
 
 
-def test_another_size_is_refused_before_it_comes(server: Server, tmp_path: Path) -> None:
-    sentence = "has 300,000 bytes instead of 5: it is not the published file; fetch it elsewhere"
+def test_another_size_is_refused(server: Server, tmp_path: Path) -> None:
+    sentence = r"gave 300,000 bytes with .* instead of the published file \(5 bytes, SHA-256 unknown\)"
     refuses(lambda: fetch(Download(server.url, 5), tmp_path), sentence)
-    server.sends_length = False
-    refuses(lambda: fetch(Download(server.url, 5), tmp_path), "sends more than the 5 bytes expected")
     assert not (tmp_path / "set.bin").exists()
 
 
-@pytest.mark.parametrize(("status", "words"), [(404, "404 Not Found"), (503, "503 Service Unavailable")])
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [(404, "404 Client Error: Not Found"), (503, "503 Server Error: Service .*")],
+)
 def test_an_answer_that_is_no_file(server: Server, tmp_path: Path, status: int, words: str) -> None:
     server.status = status
     sentence = f"answers {words}: it may have moved; fetch it elsewhere and name it with --source"
@@ -180,11 +137,13 @@ def test_an_answer_that_is_no_file(server: Server, tmp_path: Path, status: int, 
 
 def test_no_network_is_one_clear_sentence(server: Server, tmp_path: Path) -> None:
     url = "http://127.0.0.1:1/set.bin"  # nobody listens there
-    sentence = r"set.bin cannot be reached \(.*refused\): check the network, or fetch it elsewhere"
+    sentence = (
+        r"set.bin cannot be fetched \(.*refused.*\): check the network and try again, or fetch it elsewhere"
+    )
     refuses(lambda: fetch(Download(url), tmp_path), sentence)
     refuses(
         lambda: fetch(Download("http://no.such.invalid/a"), tmp_path),
-        "cannot be reached .*: check the network",
+        "cannot be fetched .*: check the network",
     )
 
 
@@ -197,7 +156,7 @@ def test_a_benchmark_is_fetched_into_the_cache_once(
         folder = fetch_benchmark(free, open_console())
         assert folder == tmp_path / "mein" / "data" / "rotten"
         assert (folder / "set.bin").read_bytes() == CONTENT
-    assert server.ranges == [""]
+    assert server.asked == 1
     assert capsys.readouterr().out == f"Downloading {server.url} to {folder}.\n"
 
 
@@ -213,7 +172,7 @@ def test_of_two_at_once_the_second_waits_and_finds_the_file(server: Server, tmp_
     assert begun.wait(10)
     assert fetch(Download(server.url), tmp_path).read_bytes() == CONTENT
     thread.join()
-    assert server.ranges == [""]
+    assert server.asked == 1
     assert (tmp_path / "set.bin").read_bytes() == CONTENT
 
 
@@ -221,7 +180,7 @@ def test_of_two_at_once_the_second_waits_and_finds_the_file(server: Server, tmp_
     ("body", "reported"),
     [
         (b"<html>moved</html>", "rotten holds no rt-polarity.neg and no rt-polarity.pos"),
-        (gzip.compress(CONTENT)[:1000], r"set.bin is truncated or damaged \(.*\)"),
+        (gzip.compress(CONTENT)[:100], r"set.bin is truncated or damaged \(.*\)"),
     ],
     ids=["a page", "a part"],
 )
@@ -236,7 +195,7 @@ def test_a_download_that_cannot_be_read_is_fetched_anew_and_a_source_stays(
     for _ in range(2):
         refuses(lambda: prepare_benchmark("rotten", None, tmp_path / "out"), sentence)
         assert not (tmp_path / "mein" / "data" / "rotten" / "set.bin").exists()
-    assert len(server.ranges) == 2
+    assert server.asked == 2
     own = tmp_path / "own" / "rotten" / "set.bin"
     own.parent.mkdir(parents=True)
     own.write_bytes(body)

@@ -1,4 +1,4 @@
-"""Archives are hostile until checked: each attack is refused with one sentence, honest ones are read."""
+"""Archives as streams: honest ones are read; links, damage, and too many bytes are refused."""
 
 import bz2
 import gzip
@@ -6,7 +6,6 @@ import io
 import lzma
 import os
 import random
-import stat
 import tarfile
 import tracemalloc
 import zipfile
@@ -16,10 +15,9 @@ from pathlib import Path
 import pytest
 
 from mein.errors import InputError
-from paper.datasets.archive import Limits, bounded_lines, members, read_whole
+from paper.datasets.archive import MOST, bounded_lines, members, read_whole
 from tests.support.reading import put
 
-SMALL = Limits(members=5, total=1 << 20, ratio=20, free=1 << 16, line=1 << 12)
 PACK: dict[str, Callable[[bytes], bytes]] = {
     "": bytes,
     ".gz": gzip.compress,
@@ -58,13 +56,13 @@ def zipped(*entries: tuple[str, bytes], mode: int = 0, deflated: bool = True) ->
     return buffer.getvalue()
 
 
-def read(path: Path, limits: Limits = SMALL) -> dict[str, bytes]:
-    return {member.name: member.stream.read() for member in members(path, limits)}
+def read(path: Path, most: int = MOST) -> dict[str, bytes]:
+    return {member.name: member.stream.read() for member in members(path, most)}
 
 
-def refuses(path: Path, sentence: str, limits: Limits = SMALL) -> None:
+def refuses(path: Path, sentence: str, most: int = MOST) -> None:
     with pytest.raises(InputError, match=sentence) as caught:
-        read(path, limits)
+        read(path, most)
     assert "\n" not in str(caught.value)
 
 
@@ -91,7 +89,7 @@ def test_zips_are_read_and_their_folders_left_out(tmp_path: Path) -> None:
 
 def test_a_member_need_not_be_read_to_its_end(tmp_path: Path) -> None:
     path = put(tmp_path, "a.tar", tar(("1", b"x" * 5000), ("2", b"two")))
-    assert [member.stream.read(2) for member in members(path, SMALL)] == [b"xx", b"tw"]
+    assert [member.stream.read(2) for member in members(path)] == [b"xx", b"tw"]
 
 
 def test_a_folder_is_read_in_order_with_the_archives_in_it(tmp_path: Path) -> None:
@@ -133,51 +131,31 @@ def test_memory_does_not_grow_with_the_archive(tmp_path: Path) -> None:
 # Paths.
 
 
-@pytest.mark.parametrize(
-    "name", ["/etc/passwd", "../up", "a/../../up", "..\\up", "C:\\up", "c:/up", "\\\\host\\up", "a\x1b[2J"]
-)
-@pytest.mark.parametrize("make", [tar, zipped])
-def test_paths_that_lead_out_are_refused(
-    tmp_path: Path, make: Callable[[tuple[str, bytes]], bytes], name: str
-) -> None:
-    refuses(put(tmp_path, "a.bin", make((name, b"x"))), "a.bin holds the path .* leads out of it")
-
-
-def test_a_path_in_an_extended_header_is_checked_too(tmp_path: Path) -> None:
-    for form in (tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
-        content = tar(("a/" * 60 + "../" * 61 + "up", b"x"), form=form)
-        refuses(put(tmp_path, "a.tar", content), "leads out of it")
+@pytest.mark.parametrize("name", ["../up", "a/../../up"])
+def test_paths_that_lead_out_of_a_tar_are_refused(tmp_path: Path, name: str) -> None:
+    refuses(put(tmp_path, "a.tar", tar((name, b"x"))), "would be extracted to .*, which is outside the dest")
 
 
 # Links and devices.
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        tarfile.SYMTYPE,
-        tarfile.LNKTYPE,
-        tarfile.CHRTYPE,
-        tarfile.BLKTYPE,
-        tarfile.FIFOTYPE,
-        tarfile.GNUTYPE_SPARSE,
-    ],
-)
-def test_links_and_devices_in_a_tar_are_refused(tmp_path: Path, kind: bytes) -> None:
-    path = put(tmp_path, "a.tar", special("a.txt", kind, "/etc/passwd"))
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE])
+def test_links_in_a_tar_are_refused(tmp_path: Path, kind: bytes) -> None:
+    path = put(tmp_path, "a.tar", special("a.txt", kind, "b.txt"))
     refuses(path, r"a\.tar holds 'a.txt', which is a link or a device: it is not read")
 
 
-@pytest.mark.parametrize("kind", [stat.S_IFLNK, stat.S_IFCHR, stat.S_IFIFO])
-def test_links_and_devices_in_a_zip_are_refused(tmp_path: Path, kind: int) -> None:
-    path = put(tmp_path, "a.zip", zipped(("a.txt", b"/etc/passwd"), mode=kind | 0o777))
-    refuses(path, r"a\.zip holds 'a.txt', which is a link or a device: it is not read")
-
-
-def test_links_in_a_folder_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "set").mkdir()
-    (tmp_path / "set" / "a.txt").symlink_to("/etc/passwd")
-    refuses(tmp_path / "set", r"a\.txt is a link; put the file itself there")
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        (tarfile.SYMTYPE, "link to an absolute path"),
+        (tarfile.CHRTYPE, "special"),
+        (tarfile.FIFOTYPE, "special"),
+    ],
+)
+def test_what_tarfile_filters_out_is_refused(tmp_path: Path, kind: bytes, words: str) -> None:
+    path = put(tmp_path, "a.tar", special("a.txt", kind, "/etc/passwd"))
+    refuses(path, rf"a\.tar is truncated or damaged \('a.txt' is a {words}.*\); fetch it again")
 
 
 def test_a_pipe_in_a_folder_is_not_opened(tmp_path: Path) -> None:
@@ -185,72 +163,29 @@ def test_a_pipe_in_a_folder_is_not_opened(tmp_path: Path) -> None:
     assert read(tmp_path) == {}
 
 
-# Bombs.
+# Size.
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".xz", ".bz2"])
-def test_a_file_that_swells_is_refused(tmp_path: Path, suffix: str) -> None:
-    zeros = bytes(1 << 19)
-    refuses(put(tmp_path, "a" + suffix, PACK[suffix](zeros)), "may be a decompression bomb")
-    refuses(put(tmp_path, "a.tar" + suffix, PACK[suffix](tar(("a", zeros)))), "may be a decompression bomb")
+def test_what_is_too_large_is_refused(tmp_path: Path, suffix: str) -> None:
+    long, sentence = b"x" * (1 << 19), "holds too many bytes for a data set: fetch it from its official home"
+    refuses(put(tmp_path, "a" + suffix, PACK[suffix](long)), sentence, 1 << 18)
+    path = put(tmp_path, "a.tar" + suffix, PACK[suffix](tar(("a", long), ("b", long))))
+    refuses(path, sentence, (1 << 20) - 1)
+    assert len(read(path, 1 << 20)) == 2
 
 
-def test_a_zip_that_swells_is_refused_in_one_member_or_in_many(tmp_path: Path) -> None:
-    refuses(put(tmp_path, "a.zip", zipped(("a", bytes(1 << 19)))), "may be a decompression bomb")
-    many = zipped(*((str(number), bytes(20_000)) for number in range(5)))
-    refuses(put(tmp_path, "a.zip", many), "may be a decompression bomb")
-
-
-def test_what_is_skipped_in_a_tar_counts(tmp_path: Path) -> None:
-    path = put(tmp_path, "a.tar.gz", gzip.compress(tar(("a", bytes(1 << 19)), ("b", b"x"))))
-    with pytest.raises(InputError, match="decompression bomb"):
-        list(members(path, SMALL))
-
-
-def test_too_large_in_all_is_refused_however_honest(tmp_path: Path) -> None:
-    content = random.Random(0).randbytes(1 << 20)
-    refuses(put(tmp_path, "a.tar", tar(("a", content))), "holds more than 1,048,576 bytes")
-
-
-@pytest.mark.parametrize("make", [tar, zipped])
-def test_too_many_members_are_refused(tmp_path: Path, make: Callable[..., bytes]) -> None:
-    entries = [(str(number), b"") for number in range(6)]
-    refuses(put(tmp_path, "a.bin", make(*entries)), "a.bin holds more than 5 files: it is not read")
-    assert len(read(put(tmp_path, "a.bin", make(*entries[:5])))) == 5
-
-
-def test_too_many_files_in_a_folder_are_refused(tmp_path: Path) -> None:
-    for number in range(6):
-        put(tmp_path, f"{number}.txt", b"")
-    refuses(tmp_path, "holds more than 5 files")
-
-
-def test_a_huge_extended_header_is_refused_unread(tmp_path: Path) -> None:
-    for kind in (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME):
-        info = tarfile.TarInfo("x")
-        info.type, info.size = kind, 1 << 33
-        path = put(tmp_path, "a.tar", info.tobuf(tarfile.GNU_FORMAT))
-        refuses(path, "has a header of 8,589,934,592 bytes, which no valid archive has")
-
-
-def test_a_negative_size_is_refused(tmp_path: Path) -> None:
-    info = tarfile.TarInfo("x")
-    info.size = -1
-    refuses(put(tmp_path, "a.tar", info.tobuf(tarfile.GNU_FORMAT)), "it is not read|damaged")
-
-
-def test_an_xz_that_asks_for_gigabytes_of_memory_is_refused(tmp_path: Path) -> None:
-    filters = [{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": 1 << 29}]
-    indexer = lzma.LZMACompressor(filters=filters)
-    path = put(tmp_path, "a.xz", indexer.compress(b"x") + indexer.flush())
-    refuses(path, "[Mm]emory usage limit")
+def test_a_zip_that_is_too_large_is_refused(tmp_path: Path) -> None:
+    path = put(tmp_path, "a.zip", zipped(*((str(number), bytes(20_000)) for number in range(5))))
+    refuses(path, "holds too many bytes for a data set", 99_999)
+    assert len(read(path, 100_000)) == 5
 
 
 def test_a_line_without_end_is_refused() -> None:
     with pytest.raises(InputError, match=r"a\.txt has a line of 4,096 bytes or more: it is no text file"):
-        list(bounded_lines(io.BytesIO(b"x" * 5000), "a.txt", SMALL))
+        list(bounded_lines(io.BytesIO(b"x" * 5000), "a.txt", 4096))
     with pytest.raises(InputError, match=r"a\.txt has 4,096 bytes or more, which is too long for a document"):
-        read_whole(io.BytesIO(b"x" * 5000), "a.txt", SMALL)
+        read_whole(io.BytesIO(b"x" * 5000), "a.txt", 4096)
 
 
 # Damage.
@@ -280,7 +215,7 @@ def test_a_zip_with_a_wrong_checksum_is_refused(tmp_path: Path) -> None:
 def test_an_encrypted_zip_is_refused(tmp_path: Path) -> None:
     content = bytearray(zipped(("a", b"x")))
     content[content.index(b"PK\x01\x02") + 8] |= 1
-    refuses(put(tmp_path, "a.zip", bytes(content)), "'a', which is encrypted: decrypt the archive first")
+    refuses(put(tmp_path, "a.zip", bytes(content)), "filename='a'.* is encrypted, password required")
 
 
 def test_what_is_not_there(tmp_path: Path) -> None:
