@@ -15,7 +15,8 @@ from benchmarks.networks import Sizes, bench_experts, bench_imitators
 from benchmarks.pipeline import bench_pipeline
 from benchmarks.scale import STEPS, bench_engines, bench_ranks, bench_scale, costs_page
 from benchmarks.use import Load, bench_predict, bench_serve
-from mein.cli.console import log, new_app, open_console, plain_table, run_app
+from mein.cli.console import log, open_console, plain_table, run_app
+from mein.cli.help import App
 from mein.cli.options import Address, RunPath, TextColumn
 from mein.data.columns import ColumnsConfig
 from mein.data.demo import demo_corpus
@@ -29,7 +30,7 @@ from mein.runtime.progress import Terminal
 DOCUMENTS = 100_000  # of the demo corpus: enough that the start of workers does not count
 LABELED = 20_000  # of the same, to measure labeling
 
-app = new_app("Measure speed and memory, as JSON.")
+app = App("Measure speed and memory, as JSON.")
 Figures = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Output file for the JSON. Default: stdout.")
 ]

@@ -181,8 +181,8 @@ def _measured(folder: Path, documents: int, workers: int) -> dict[str, Any]:
         spread = ("--workers", str(workers))
         texts = [word for file in raw for word in ("--text", str(file))]
         found = {
-            "encode": _command("encode", "--like", run, *texts, "--out", store, *spread),
-            "label": _command("label", store, "--by", run, *spread),
+            "encode": _command("store", "encode", "--like", run, *texts, "--out", store, *spread),
+            "label": _command("store", "label", store, "--by", run, *spread),
             "imitate": _imitate(workers, store, "--like", run, "--out", out),
         }
         found["imitate"]["seconds"] = _training_seconds(out)  # without the mixture, which uses labels only
@@ -213,9 +213,11 @@ def _command(*words: object) -> dict[str, Any]:
 def _imitate(workers: int, *words: object) -> dict[str, Any]:
     """One process, or as many as torchrun starts."""
     if workers == 1:
-        return _command("imitate", *words)
+        return _command("store", "train", *words)
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(workers)]
-    return peak_memory([sys.executable, *torchrun, "-m", "mein", "imitate", *map(str, words)], ONE_THREAD)
+    return peak_memory(
+        [sys.executable, *torchrun, "-m", "mein", "store", "train", *map(str, words)], ONE_THREAD
+    )
 
 
 def _training_seconds(run: Path) -> float:
@@ -357,8 +359,8 @@ def _turn(folder: Path, workers: int, engine: str, address: str | None) -> dict[
     with tempfile.TemporaryDirectory(dir=folder) as work:
         store, run = f"{work}/store", str(folder / "run")
         return {
-            "encode": _engine_seconds("encode", "--like", run, *texts, "--out", store, *words),
-            "label": _engine_seconds("label", store, "--by", run, *words),
+            "encode": _engine_seconds("store", "encode", "--like", run, *texts, "--out", store, *words),
+            "label": _engine_seconds("store", "label", store, "--by", run, *words),
         }
 
 
@@ -369,7 +371,9 @@ def _engine_seconds(*words: str) -> float:
         command, capture_output=True, encoding="utf-8", env=environ | ONE_THREAD, check=False
     )
     if done.returncode:
-        raise MeinError(f"`mein {words[0]}` failed with code {done.returncode}: {done.stderr.strip()}")
+        raise MeinError(
+            f"`mein {words[0]} {words[1]}` failed with code {done.returncode}: {done.stderr.strip()}"
+        )
     return time.perf_counter() - started
 
 

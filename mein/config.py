@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError
 
 from mein.data.columns import ColumnsConfig
 from mein.errors import ConfigError
-from mein.experts.config import LARGEST_TRANSFORMER_RATE, ExpertConfig, PerturbationConfig
+from mein.experts.config import KINDS, LARGEST_TRANSFORMER_RATE, ExpertConfig, PerturbationConfig
 from mein.imitators.config import ImitatorsConfig
 from mein.mixture.config import MixtureConfig
 from mein.runtime.device import refuse_unknown_device
@@ -85,14 +85,39 @@ class Config(Settings):
 
 
 def load_config(
-    preset: str | None = None, file: Path | None = None, overrides: Mapping[str, Any] | None = None
+    preset: str | None = None,
+    file: Path | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    encoder: str | None = None,
 ) -> Config:
     """Defaults, preset, file, and overrides by dotted name, in this order; later ones win.
+
+    encoder: a Hugging Face encoder, for the expert `frozen` unless another kind with an encoder is named.
 
     >>> load_config("small", overrides={"imitators.windows": [1, 2], "seed": 7}).imitators.windows
     (1, 2)
     """
+    if encoder is not None:
+        preset, overrides = _with_encoder(encoder, preset, file, overrides or {})
     return make_config(merged(preset, file, overrides))
+
+
+def _with_encoder(
+    encoder: str, preset: str | None, file: Path | None, overrides: Mapping[str, Any]
+) -> tuple[str | None, dict[str, Any]]:
+    """The preset and the overrides that make an encoder the expert."""
+    chosen = {**overrides, "expert.model": encoder}
+    if preset is None and file is None and "expert.kind" not in chosen:
+        return "frozen", chosen
+    kind = KINDS.get(str(merged(preset, file, chosen)["expert"].get("kind")))
+    if kind is None or not kind.has_encoder:
+        if "expert.kind" in chosen:
+            raise ConfigError(
+                f"expert.kind is {chosen['expert.kind']!r}, which has no encoder: remove it, or {encoder!r}."
+            )
+        chosen["expert.kind"] = "frozen"
+    return preset, chosen
 
 
 def merged(preset: str | None, file: Path | None, overrides: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 MeinError
 ├── InputError      a file, a text or a label that cannot be used (also a ValueError)
 ├── ConfigError     a setting that is unknown or out of range (also a ValueError)
+├── UsageError      a command line with an unknown command, or an option's value that cannot be read
 ├── RunError        a run folder that is missing, damaged, newer than this version, or another run's;
 │   │               or what stops a run on its way, such as a full GPU
 │   ├── DamagedFile  a file of a store that is not what was written, or is gone
@@ -25,6 +26,10 @@ class InputError(MeinError, ValueError):
 
 class ConfigError(MeinError, ValueError):
     """A setting that is unknown or out of range."""
+
+
+class UsageError(MeinError):
+    """A command line that cannot be read; no ValueError, which typer would turn into a message of its own."""
 
 
 class RunError(MeinError):

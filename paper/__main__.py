@@ -6,13 +6,15 @@ from typing import Annotated
 
 import typer
 
-from mein.cli.console import new_app, run_app
+from mein.cli.console import run_app
+from mein.cli.help import App
 from mein.cli.options import Address, EngineName, Set
+from mein.engines import Engine
 from paper.cells import DATA
 
 RESULTS = Path("results")
 
-app = new_app("The paper again: its data sets, its experiments, and our numbers beside its own.")
+app = App("The paper again: its data sets, its experiments, and our numbers beside its own.")
 
 
 def data(
@@ -81,7 +83,7 @@ def run(
         only=only,
         arguments=tuple(sys.argv[2:]),
     )
-    reproduce(request, jobs, (engine, address))
+    reproduce(request, jobs, Engine(engine, address))
 
 
 def page(

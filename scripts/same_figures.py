@@ -54,7 +54,7 @@ EXPERTS = {  # the words after `mein train`, for two classes and for eight
     "frozen": "--preset frozen " + HUB,
     "soft-labels": SMALL + " --teacher {soft} --set class_weight=balanced",
     "self-training": SMALL + " --student-of {first} --set expert.student_epochs=2",
-    "own-lm": SMALL + " --lm {first} --set expert.kind=lm-lstm",
+    "own-lm": SMALL + " --set expert.language_model={first} --set expert.kind=lm-lstm",
     "paper": "--preset paper " + LM,
 }
 DATA = "--labeled {labeled} --unlabeled {raw} --dev {dev} --test {test}"

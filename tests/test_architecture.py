@@ -41,7 +41,7 @@ OUTSIDE = {"paper", "benchmarks", "tests"}  # beside the package, not in the whe
 PICKLES = {"pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
 LONGEST_FILE, LONGEST_FUNCTION = 400, 50
 SMALLEST_FILE = 80  # of a module that a single other one imports, unless its first line gives the reason
-REASON = re.compile(r"Not part of|Separate from|apart")
+REASON = re.compile(r"Not part of|Separate from|apart|One module per command")
 
 Check = Callable[[str, str], list[str]]
 

@@ -1,11 +1,12 @@
 """mein check: counts and problems of the data, before training. One module per command."""
 
-from typing import TYPE_CHECKING
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from mein.cli.console import complain, log, open_console, plain_table
-from mein.cli.options import Dev, LabelColumn, Labeled, Test, TextColumn, Unlabeled
+from mein.cli.console import Output, complain, plain_table
+from mein.cli.options import AsJson, Dev, IsQuiet, LabelColumn, Labeled, Test, TextColumn, Unlabeled
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -22,28 +23,51 @@ def check(
     test: Test = None,
     text_column: TextColumn = None,
     label_column: LabelColumn = None,
+    quiet: IsQuiet = False,
+    as_json: AsJson = False,
 ) -> None:
     """Audit the data: counts, lengths, duplicates, leaks, labels.
 
     The exit code is 2 if a problem would stop training.
+
+    Examples:
+      mein check --labeled train.csv --unlabeled raw.jsonl.gz --test test.csv
+      mein check --labeled train.csv --json > audit.json
     """
     from mein.data.audit import audit
     from mein.data.columns import ColumnsConfig
 
-    console = open_console()
+    output = Output(quiet, as_json=as_json)
     columns = ColumnsConfig(text=text_column, label=label_column)
     found = audit(labeled, unlabeled, dev, test, columns)
-    if found.parts:
-        console.print(_figures(found), "")
-    if "labeled" in found.parts:
-        console.print(_classes(found), "")
-    for note in found.notes:
-        log(console, f"- {note}")
+    if as_json:
+        output.give(audit_as_json(found))
+    else:
+        _show(found, output)
     for problem in found.problems:
         complain(problem)
     if found.problems:
         raise typer.Exit(2)
-    log(console, "No problems found.", "bold")
+    output.log("No problems found.", "bold")
+
+
+def audit_as_json(found: "Audit") -> dict[str, Any]:
+    """The audit for programs."""
+    return {
+        "parts": {name: asdict(part) for name, part in found.parts.items()},
+        "overlaps": {" in ".join(names[::-1]): count for names, count in found.overlaps.items()},
+        "notes": found.notes,
+        "problems": found.problems,
+    }
+
+
+def _show(found: "Audit", output: Output) -> None:
+    if found.parts:
+        output.console.print(_figures(found), "")
+    if "labeled" in found.parts:
+        output.console.print(_classes(found), "")
+    for note in found.notes:
+        output.log(f"- {note}")
 
 
 def _figures(found: "Audit") -> "Table":

@@ -4,13 +4,15 @@ Printed sentences have no markup, so that brackets in paths survive. Rich is imp
 must not wait for it.
 """
 
+import json
 import sys
-from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from mein.cli.paths import PathCommand
+from mein.cli.help import ClickException, usage_sentence
 from mein.errors import MeinError, explaining_full_gpu
 from mein.runtime import ranks
 
@@ -19,27 +21,9 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
+    from mein.runtime.progress import Reporter
+
 INTERRUPTED = 130  # the exit code of a program that Ctrl-C ended
-
-
-class App(typer.Typer):
-    """An app whose commands find their paths ready."""
-
-    def command(self, name: str | None = None, **given: Any) -> Callable[[Any], Any]:
-        """Register a command."""
-        return super().command(name, **{"cls": PathCommand} | given)
-
-
-def new_app(about: str | None = None) -> typer.Typer:
-    """An app without commands, whose help fits into 80 columns."""
-    return App(
-        help=about,
-        no_args_is_help=True,
-        add_completion=False,
-        pretty_exceptions_enable=False,
-        rich_markup_mode=None,
-        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
-    )
 
 
 def run_app(app: typer.Typer, name: str) -> None:
@@ -49,22 +33,26 @@ def run_app(app: typer.Typer, name: str) -> None:
     try:
         with explaining_full_gpu():
             ranks.join()
-            app(prog_name=name)
-    except (MeinError, OSError) as problem:
+            code = app(prog_name=name, standalone_mode=False)
+    except (MeinError, OSError, ClickException) as problem:
         if is_debugging:
             raise
         if ranks.may_complain():
-            complain(str(problem) if isinstance(problem, MeinError) else _of_system(problem))
+            complain(_sentence(problem))
         sys.exit(2)
     except KeyboardInterrupt:
-        _show_how_to_resume()
-        sys.exit(INTERRUPTED)
-    except SystemExit as ended:  # subtle: typer turns Ctrl-C into this
-        if ended.code == INTERRUPTED:
-            _show_how_to_resume()
-        raise
+        code = INTERRUPTED
     finally:
         ranks.leave()
+    if code == INTERRUPTED:  # subtle: typer turns Ctrl-C into this
+        _show_how_to_resume()
+    sys.exit(code)
+
+
+def _sentence(problem: Exception) -> str:
+    if isinstance(problem, ClickException):
+        return usage_sentence(problem)
+    return _of_system(problem) if isinstance(problem, OSError) else str(problem)
 
 
 def _show_how_to_resume() -> None:
@@ -88,6 +76,39 @@ def open_console(*, stderr: bool = False) -> "Console":
     return Console(
         stderr=stderr, markup=False, highlight=False, emoji=False, quiet=not (stderr or ranks.is_first())
     )
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where a command prints: progress and notes, and its result for people or, as JSON, for programs."""
+
+    is_quiet: bool = False
+    is_verbose: bool = False
+    as_json: bool = False
+    """Whether stdout takes the JSON only; all else goes to stderr."""
+
+    @cached_property
+    def console(self) -> "Console":
+        """For what people read."""
+        console = open_console(stderr=self.as_json)
+        console.quiet = self.is_quiet or not ranks.is_first()
+        return console
+
+    @cached_property
+    def reporter(self) -> "Reporter":
+        """For progress, which only rank 0 shows."""
+        from mein.runtime.progress import Quiet, Terminal
+
+        return Quiet() if self.console.quiet else Terminal(self.console, shows_times=self.is_verbose)
+
+    def log(self, sentence: "str | Text", style: str = "") -> None:
+        """A sentence for people."""
+        log(self.console, sentence, style)
+
+    def give(self, content: object) -> None:
+        """The result as JSON, on stdout."""
+        if ranks.is_first():
+            print(json.dumps(content, ensure_ascii=False, indent=1))
 
 
 def log(console: "Console", sentence: "str | Text", style: str = "") -> None:

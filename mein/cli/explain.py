@@ -1,4 +1,4 @@
-"""mein explain: the text in colors, the fragments in a table, a page, or JSON."""
+"""mein explain: the text in colors, the fragments in a table, a page, or JSON. One module per command."""
 
 import json
 from pathlib import Path
@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mein.cli.console import log, open_console, plain_table
+from mein.cli.help import whole
 from mein.cli.options import AsJson, RunPath, SoftLabelFile
-from mein.cli.use import soft_labels_of
+from mein.cli.runs import soft_labels_of
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -30,14 +31,22 @@ def explain(
         str | None,
         typer.Option(metavar="NAME", help="Label to compare it with. Default: the next most probable."),
     ] = None,
-    top: Annotated[int, typer.Option(min=0, metavar="N", help="Number of fragments to show.")] = 12,
+    top: Annotated[
+        int,
+        typer.Option(metavar="N", help="Number of fragments to show. Default: 12.", parser=whole("--top", 0)),
+    ] = 12,
     soft_labels: SoftLabelFile = None,
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write a page with the text in colors.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a text's label and the fragments behind it."""
+    """Show a text's label and the fragments behind it.
+
+    Examples:
+      mein explain runs/reviews "the battery died after a week"
+      mein explain runs/reviews "the battery died" --html why.html
+    """
     from mein.explain import as_page
     from mein.explain import explain as explanation_of
     from mein.model.loading import load_model

@@ -5,16 +5,24 @@ from typing import Annotated
 import typer
 
 from mein import __version__
+from mein.cli import store
 from mein.cli.check import check
-from mein.cli.console import new_app, run_app
+from mein.cli.completion import completion, register_shells
+from mein.cli.console import run_app
+from mein.cli.demo import demo
+from mein.cli.evaluate import evaluate
 from mein.cli.explain import explain
+from mein.cli.export import export
+from mein.cli.help import App
+from mein.cli.init import init
+from mein.cli.predict import predict
 from mein.cli.pretrain import pretrain
+from mein.cli.report import report
 from mein.cli.serve import serve
-from mein.cli.store import encode, imitate, label
-from mein.cli.train import demo, init, train
-from mein.cli.use import evaluate, export, predict, report
+from mein.cli.train import train
 
-app = new_app()
+app = App("Text classifiers from a few labels and a lot of raw text.")
+START, USE, MORE = "Start", "Use", "More"
 
 
 @app.callback(invoke_without_command=True)
@@ -24,28 +32,28 @@ def version(
         bool, typer.Option("--debug", help="Show the traceback of an error. Allowed anywhere.")
     ] = False,
 ) -> None:
-    """Text classifiers from a few labels and a lot of raw text."""
+    """Show the version, or nothing: the help has the rest."""
     if show:
         typer.echo(f"mein {__version__}")
         raise typer.Exit
 
 
-app.command()(demo)
-app.command()(init)
-app.command()(check)
-app.command()(train)
-app.command()(pretrain)
-app.command()(evaluate)
-app.command()(report)
-app.command()(encode)
-app.command()(label)
-app.command()(imitate)
-app.command()(predict)
-app.command()(explain)
-app.command()(export)
-app.command()(serve)
+app.command(rich_help_panel=START)(demo)
+app.command(rich_help_panel=START)(init)
+app.command(rich_help_panel=START)(check)
+app.command(rich_help_panel=START)(train)
+app.command(rich_help_panel=USE)(evaluate)
+app.command(rich_help_panel=USE)(predict)
+app.command(rich_help_panel=USE)(explain)
+app.command(rich_help_panel=USE)(report)
+app.command(rich_help_panel=USE)(serve)
+app.command(rich_help_panel=MORE)(pretrain)
+app.command(rich_help_panel=MORE)(export)
+app.command(rich_help_panel=MORE)(completion)
+app.add_typer(store.app, name="store", rich_help_panel=MORE)
 
 
 def main() -> None:
     """Run the command line."""
+    register_shells()
     run_app(app, "mein")

@@ -12,6 +12,8 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from mein.cli.help import whole
+
 
 def absolute(path: str | Path) -> str:
     """A path or glob that means the same from everywhere; a URL unchanged."""
@@ -47,42 +49,72 @@ def settings_given(command: Callable[..., None], values: Mapping[str, Any]) -> d
     return given
 
 
+# Headings of help, in the order of `mein train --help`.
+
+DATA, MODEL, RUN, RAY = "Data", "Model", "Run", "Ray (many machines)"
+
 # Documents.
 
 Labeled = Annotated[
-    str, typer.Option(metavar="FILE", help="Labeled documents: a file, folder, glob, or URL.")
+    str,
+    typer.Option(
+        metavar="FILE", rich_help_panel=DATA, help="Labeled documents: a file, folder, glob, or URL."
+    ),
 ]
-Unlabeled = Annotated[str | None, typer.Option(metavar="FILE", help="Unlabeled documents.")]
+Unlabeled = Annotated[
+    str | None, typer.Option(metavar="FILE", rich_help_panel=DATA, help="Unlabeled documents.")
+]
 Dev = Annotated[
     str | None,
-    typer.Option(metavar="FILE", help="Labeled validation documents. Default: a part of --labeled."),
+    typer.Option(
+        metavar="FILE",
+        rich_help_panel=DATA,
+        help="Labeled validation documents. Default: a part of --labeled.",
+    ),
 ]
 Test = Annotated[
-    str | None, typer.Option(metavar="FILE", help="Labeled test documents, evaluated once, after training.")
+    str | None,
+    typer.Option(
+        metavar="FILE", rich_help_panel=DATA, help="Labeled test documents, evaluated once, after training."
+    ),
 ]
 RawText = Annotated[
     list[str],
     typer.Option(
-        "--text", metavar="FILE", help="Unlabeled documents: a file, folder, glob, or URL. Repeatable."
+        "--text",
+        metavar="FILE",
+        rich_help_panel=DATA,
+        help="Unlabeled documents: a file, folder, glob, or URL. Repeatable.",
     ),
 ]
 TextColumn = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="Column with the text. Default: guessed."),
+    typer.Option(metavar="NAME", rich_help_panel=DATA, help="Column with the text. Default: guessed."),
     Sets("columns.text"),
 ]
 LabelColumn = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="Column with the label. Default: guessed."),
+    typer.Option(metavar="NAME", rich_help_panel=DATA, help="Column with the label. Default: guessed."),
     Sets("columns.label"),
 ]
 
-# Runs.
+# Runs and output.
 
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")]
-Out = Annotated[Path, typer.Option(metavar="FOLDER", help="Run folder to create.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Continue what was stopped.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")]
+Out = Annotated[
+    Path,
+    typer.Option("--out", "-o", metavar="FOLDER", rich_help_panel=RUN, help="Run folder to create."),
+]
+Resume = Annotated[
+    bool, typer.Option("--resume", rich_help_panel=RUN, help="Continue a run that was stopped.")
+]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print the result as JSON on stdout, all else on stderr.")
+]
+IsQuiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
+IsVerbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Also print the device, and the time of every line and step.")
+]
 
 # Settings.
 
@@ -90,49 +122,91 @@ Preset = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="small, full, frozen, transformer, paper, ... Default: full with a GPU, small without.",
+        rich_help_panel=MODEL,
+        help="small, full, frozen, transformer, paper, and others. Default: full with a GPU, small without.",
     ),
 ]
 ConfigFile = Annotated[
     Path | None,
-    typer.Option("--config", metavar="FILE", help="Config file from `mein init`, or a run's config.json."),
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        rich_help_panel=MODEL,
+        help="Config file from `mein init`, or a run's config.json.",
+    ),
 ]
 Set = Annotated[
     list[str],
-    typer.Option("--set", metavar="KEY=VALUE", help="Setting, such as imitators.windows=[1,2]. Repeatable."),
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        rich_help_panel=MODEL,
+        help="Setting, such as imitators.windows=[1,2]. Repeatable.",
+    ),
 ]
 Seed = Annotated[
-    int | None, typer.Option(metavar="N", help="Seed of all randomness. Default: 0."), Sets("seed")
+    int | None,
+    typer.Option(
+        metavar="N",
+        rich_help_panel=RUN,
+        help="Seed of all randomness. Default: 0.",
+        parser=whole("--seed", 0),
+    ),
+    Sets("seed"),
 ]
-LanguageModelFolder = Annotated[
-    Path | None,
-    typer.Option("--lm", metavar="FOLDER", help="Language model from `mein pretrain`."),
-    Sets("expert.language_model", resolved),
+Encoder = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        rich_help_panel=MODEL,
+        help="Hugging Face encoder as the expert, frozen except with --preset transformer: a folder or a "
+        "name on the hub.",
+    ),
 ]
 SoftLabelFile = Annotated[
     str | None,
     typer.Option(
-        "--soft-labels", metavar="FILE", help="Teacher's soft labels: a table with a column `probabilities`."
+        "--soft-labels",
+        metavar="FILE",
+        rich_help_panel=MODEL,
+        help="A teacher's probabilities instead of an expert: a table with a column `probabilities`.",
     ),
     Sets("expert.model", absolute, also={"expert.kind": "given"}),
 ]
 FromRun = Annotated[
     Path | None,
     typer.Option(
-        "--from-run", metavar="RUN", help="Self-training round: also learn a finished run's predictions."
+        "--from-run",
+        metavar="RUN",
+        rich_help_panel=MODEL,
+        help="Self-training round: also learn a finished run's predictions.",
     ),
     Sets("expert.from_run", resolved),
 ]
 
-# Engines.
+# Ray.
 
 EngineName = Annotated[
-    str, typer.Option("--engine", metavar="NAME", help="processes (this machine) or ray (a cluster).")
+    str,
+    typer.Option(
+        "--engine",
+        metavar="NAME",
+        rich_help_panel=RAY,
+        help="processes (this machine) or ray (a cluster). Default: processes.",
+    ),
 ]
 Address = Annotated[
-    str | None, typer.Option(metavar="ADDRESS", help="Address of a Ray cluster. Default: start a local one.")
+    str | None,
+    typer.Option(
+        metavar="ADDRESS", rich_help_panel=RAY, help="Address of a Ray cluster. Default: start a local one."
+    ),
 ]
 Processes = Annotated[
     int | None,
-    typer.Option(min=1, metavar="N", help="Training processes on Ray. Default: one per GPU or machine."),
+    typer.Option(
+        metavar="N",
+        rich_help_panel=RAY,
+        help="Training processes on Ray. Default: one per GPU or machine.",
+        parser=whole("--processes", 1),
+    ),
 ]

@@ -1,4 +1,4 @@
-"""mein serve: an HTTP server for a trained run."""
+"""mein serve: an HTTP server for a trained run. One module per command."""
 
 import gc
 import logging.config
@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from mein.cli.console import log, open_console
+from mein.cli.help import whole
 from mein.cli.options import RunPath
 from mein.errors import ConfigError, InputError, MissingExtra
 
@@ -23,6 +24,14 @@ TokenFile = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="File with the required token. Default: MEIN_TOKEN, if set."),
 ]
+Port = Annotated[
+    int,
+    typer.Option(
+        metavar="N",
+        help="Port to listen on; 0 chooses a free one. Default: 8000.",
+        parser=whole("--port", 0, 65_535),
+    ),
+]
 Limits = Annotated[
     list[str], typer.Option("--set", metavar="KEY=VALUE", help="Limit, such as texts=100. Repeatable.")
 ]
@@ -30,17 +39,21 @@ Limits = Annotated[
 
 def serve(
     run: RunPath,
-    host: Annotated[str, typer.Option(metavar="NAME", help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(min=0, max=65_535, metavar="N", help="Port to listen on. 0 chooses a free one.")
-    ] = 8000,
+    host: Annotated[
+        str, typer.Option(metavar="NAME", help="Address to listen on. Default: 127.0.0.1.")
+    ] = "127.0.0.1",
+    port: Port = 8000,
     token_file: TokenFile = None,
-    device: Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda, ...")] = "auto",
+    device: Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda, ... Default: auto.")] = "auto",
     set_: Limits = [],  # noqa: B006 - typer reads the default and never changes it
 ) -> None:
     """Serve predictions and explanations over HTTP, with a page.
 
     By default only this machine can reach it; see --host. Details: docs/serve.md.
+
+    Examples:
+      mein serve runs/reviews
+      mein serve runs/reviews --host 0.0.0.0 --token-file token.txt --set texts=100
     """
     try:
         import uvicorn

@@ -1,4 +1,4 @@
-"""mein encode, mein label, mein imitate: the expensive steps of training, one by one, over a store."""
+"""mein store: the expensive steps of training, one by one, over a store: encode, label, train."""
 
 import os
 from collections.abc import Sequence
@@ -7,54 +7,85 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mein.cli.console import open_console
-from mein.cli.options import Address, EngineName, Out, Processes, RawText, Set, SoftLabelFile, TextColumn
-from mein.cli.train import train_and_show
-from mein.engines import encoding_on_ray, labeling_on_ray, opened, training_on_ray
-from mein.runtime.ranks import is_first
+from mein.cli.console import Output
+from mein.cli.help import App, whole
+from mein.cli.options import (
+    DATA,
+    Address,
+    EngineName,
+    IsQuiet,
+    IsVerbose,
+    Out,
+    Processes,
+    RawText,
+    Set,
+    SoftLabelFile,
+    TextColumn,
+)
+from mein.cli.training import Request, train_on_engine
+from mein.engines import Engine, encoding_on_ray, labeling_on_ray, opened
 
 if TYPE_CHECKING:
     from mein.data.corpus import DocumentStream
     from mein.model.loading import FinishedRun
     from mein.runtime.progress import Reporter
 
+app = App("Train on a store: text of any size, encoded and labeled step by step.")
+
 MOVED = "RUN's {} documents, if they have moved."
 Like = Annotated[Path, typer.Option(metavar="RUN", help="Finished run whose vocabularies are used.")]
-StoreAt = Annotated[str, typer.Argument(metavar="STORE", help="Folder or URL from `mein encode`.")]
+StoreAt = Annotated[str, typer.Argument(metavar="STORE", help="Folder or URL from `mein store encode`.")]
 StepWorkers = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="Number of processes. Default: one per core.")
+    int | None,
+    typer.Option(
+        metavar="N", help="Number of processes. Default: one per core.", parser=whole("--workers", 1)
+    ),
 ]
+Labeled = Annotated[
+    str | None, typer.Option(metavar="FILE", rich_help_panel=DATA, help=MOVED.format("labeled"))
+]
+Dev = Annotated[str | None, typer.Option(metavar="FILE", rich_help_panel=DATA, help=MOVED.format("dev"))]
+Test = Annotated[str | None, typer.Option(metavar="FILE", rich_help_panel=DATA, help=MOVED.format("test"))]
 Quarantine = Annotated[
     bool, typer.Option("--quarantine", help="Check every file first and skip damaged ones.")
 ]
 
 
+@app.command()
 def encode(
     like: Like,
     text: RawText,
-    out: Annotated[str, typer.Option(metavar="STORE", help="Folder or URL, such as s3://raw/store.")],
+    out: Annotated[
+        str, typer.Option("--out", "-o", metavar="STORE", help="Folder or URL, such as s3://raw/store.")
+    ],
     text_column: TextColumn = None,
     test: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Test documents to leave out. Default: those of RUN.")
+        str | None,
+        typer.Option(
+            metavar="FILE", rich_help_panel=DATA, help="Test documents to leave out. Default: those of RUN."
+        ),
     ] = None,
     soft_labels: SoftLabelFile = None,
     workers: StepWorkers = None,
     engine: EngineName = "processes",
     address: Address = None,
+    quiet: IsQuiet = False,
+    verbose: IsVerbose = False,
 ) -> None:
     """Encode unlabeled text of any size into a store of shards.
 
-    mein encode --like runs/reviews --text 'raw/*.parquet' --out s3://raw/store
-
     After a stop, the same command continues; finished shards are kept.
+
+    Examples:
+      mein store encode --like runs/reviews --text 'raw/*.parquet' --out store
     """
-    with opened((engine, address), "encode", workers) as on_ray:
+    with opened(Engine(engine, address, workers), "encode") as on_ray:
         from mein.data.soft_labels import SoftLabelTable
         from mein.model.loading import FinishedRun
         from mein.report.charts import counted
         from mein.run import steps
 
-        run, reporter = FinishedRun.open(like), open_reporter()
+        run, reporter = FinishedRun.open(like), Output(quiet, verbose).reporter
         source, given = _raw_text(run, text, text_column, reporter), None
         left_out = _test_of(run, test, reporter)
         if soft_labels is not None:
@@ -66,9 +97,10 @@ def encode(
     documents, shards = counted(len(store), "document"), counted(store.shard_count, "shard")
     size = sum(shard.bytes for shard in store.shards)
     reporter.log(f"{out} holds {documents} in {shards}, {size / 1e6:,.1f} MB.")
-    reporter.log(f"Label them with `mein label {out} --by {like}`.")
+    reporter.log(f"Label them with `mein store label {out} --by {like}`.")
 
 
+@app.command()
 def label(
     store: StoreAt,
     by: Annotated[Path, typer.Option(metavar="RUN", help="Finished run that acts as teacher.")],
@@ -76,47 +108,54 @@ def label(
     quarantine: Quarantine = False,
     engine: EngineName = "processes",
     address: Address = None,
+    quiet: IsQuiet = False,
+    verbose: IsVerbose = False,
 ) -> None:
     """Write a teacher's soft labels next to every shard of a store.
-
-    mein label s3://raw/store --by runs/reviews
 
     The teacher is the run's expert, with its lexicon if the run's own imitators learned from both.
 
     Soft labels are plain Parquet. Files from another teacher are verified and kept.
     After a stop, the same command continues; finished files are kept.
+
+    Examples:
+      mein store label s3://raw/store --by runs/reviews
     """
-    with opened((engine, address), "label", workers) as on_ray:
+    with opened(Engine(engine, address, workers), "label") as on_ray:
         from mein.model.loading import FinishedRun
         from mein.run import steps
         from mein.run.teacher import KERNELS
 
         os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", str(KERNELS))
-        run, reporter = FinishedRun.open(by), open_reporter()
+        run, reporter = FinishedRun.open(by), Output(quiet, verbose).reporter
         spread = labeling_on_ray(workers) if on_ray else None
         labeled = steps.label(run, store, reporter, workers=workers, sets_aside=quarantine, engine=spread)
     reporter.log(f"The {len(labeled):,} documents of {store} are labeled.")
-    reporter.log(f"Train imitators on them with `mein imitate {store} --like {by} --out FOLDER`.")
+    reporter.log(f"Train imitators on them with `mein store train {store} --like {by} --out FOLDER`.")
 
 
-def imitate(
+@app.command("train")
+def train(
     store: StoreAt,
     like: Annotated[Path, typer.Option(metavar="RUN", help="Finished run whose expert and labels are used.")],
     out: Out,
-    labeled: Annotated[str | None, typer.Option(metavar="FILE", help=MOVED.format("labeled"))] = None,
-    dev: Annotated[str | None, typer.Option(metavar="FILE", help=MOVED.format("dev"))] = None,
-    test: Annotated[str | None, typer.Option(metavar="FILE", help=MOVED.format("test"))] = None,
+    labeled: Labeled = None,
+    dev: Dev = None,
+    test: Test = None,
     set_: Set = [],  # noqa: B006 - typer reads the default and never changes it
     quarantine: Quarantine = False,
     engine: EngineName = "processes",
     address: Address = None,
     processes: Processes = None,
+    quiet: IsQuiet = False,
+    verbose: IsVerbose = False,
 ) -> None:
     """Train a run whose imitators learn from a labeled store.
 
-    mein imitate s3://raw/store --like runs/reviews --out runs/large
-
     The folder is a run like any other. After a stop, the same command continues.
+
+    Examples:
+      mein store train s3://raw/store --like runs/reviews --out runs/large
     """
     from mein.config import parse_overrides
     from mein.model.loading import FinishedRun
@@ -125,16 +164,15 @@ def imitate(
     from mein.store.store import Store
 
     run, encoded = FinishedRun.open(like), Store.open(store)
-    config = settings_like(run, parse_overrides(set_))
+    config, output = settings_like(run, parse_overrides(set_)), Output(quiet, verbose)
     corpus = corpus_like(run, store, {"labeled": labeled, "dev": dev, "test": test})
     check_sources(config, corpus)
     if quarantine:
-        encoded = without_damage(run, encoded, open_reporter())
-    begin(run, ready_store(run, encoded), config, corpus, out, open_reporter())
-    with opened((engine, address), processes=processes) as on_ray:
-        if on_ray:
-            training_on_ray(config, corpus, out, open_reporter(), resume=True, processes=processes)
-    train_and_show(config, corpus, out, True, open_console())
+        encoded = without_damage(run, encoded, output.reporter)
+    begin(run, ready_store(run, encoded), config, corpus, out, output.reporter)
+    request = Request(config, corpus, out, output, True, Engine(engine, address, processes))
+    with opened(request.engine) as is_on_ray:
+        train_on_engine(request, is_on_ray=is_on_ray)
 
 
 def _raw_text(
@@ -154,13 +192,6 @@ def _raw_text(
         for note in replaced_columns(path, columns):
             reporter.log(note)
     return source
-
-
-def open_reporter() -> "Reporter":
-    """The terminal for rank 0; other ranks print nothing."""
-    from mein.runtime.progress import Quiet, Terminal
-
-    return Terminal(open_console()) if is_first() else Quiet()
 
 
 def _test_of(run: "FinishedRun", test: str | None, reporter: "Reporter") -> "DocumentStream | None":

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,30 +17,39 @@ if TYPE_CHECKING:  # what a command imports while the engine starts
     from mein.store.writing import Spread
 
 ENGINES = ("processes", "ray")
-Engine = tuple[str, str | None]  # its name, and the address of its cluster
-HERE: Engine = ("processes", None)
 WARM = {"encode": ["mein.engines.steps"], "label": ["mein.engines.steps"]}
 """What a Ray process imports for a step."""
 
 
+@dataclass(frozen=True)
+class Engine:
+    """Which engine, the address of its cluster, and how many of its processes a command takes."""
+
+    name: str = "processes"
+    address: str | None = None
+    processes: int | None = None
+
+
+HERE = Engine()
+
+
 @contextmanager
-def opened(engine: Engine, step: str | None = None, processes: int | None = None) -> Iterator[bool]:
+def opened(engine: Engine, step: str | None = None) -> Iterator[bool]:
     """Connect to an engine; yields whether it is Ray, and warms up its processes for `step`."""
-    name, address = engine
-    if name not in ENGINES:
-        raise ConfigError(f"Unknown engine {name!r}: choose one of {', '.join(ENGINES)}.")
-    if name == "processes":
-        if address is not None:
-            raise ConfigError(f"--address {address} needs --engine ray: give both, or neither.")
-        if step is None and processes is not None:
-            raise ConfigError(f"--processes {processes} needs --engine ray: give both, or neither.")
+    if engine.name not in ENGINES:
+        raise ConfigError(f"Unknown engine {engine.name!r}: choose one of {', '.join(ENGINES)}.")
+    if engine.name == "processes":
+        if engine.address is not None:
+            raise ConfigError(f"--address {engine.address} needs --engine ray: give both, or neither.")
+        if step is None and engine.processes is not None:
+            raise ConfigError(f"--processes {engine.processes} needs --engine ray: give both, or neither.")
         yield False
         return
     from mein.engines.cluster import ray_cluster, warm_up
 
-    with ray_cluster(address):
+    with ray_cluster(engine.address):
         if step is not None:
-            warm_up(WARM[step], processes)
+            warm_up(WARM[step], engine.processes)
         yield True
 
 

@@ -44,8 +44,8 @@ class FinishedRun:
         done = verified(folder)
         if f"{MIXTURE}.safetensors" not in done.required:
             raise RunError(
-                f"The run in {path} holds no classifier: it is a language model for `mein train --lm`; "
-                "give the folder of a `mein train`."
+                f"The run in {path} holds no classifier: it is a language model for "
+                "`mein train --set expert.language_model`; give the folder of a `mein train`."
             )
         return cls(folder, read_config(folder), read_labels(folder)[0], done)
 

@@ -109,7 +109,7 @@ def refuse_other_documents(labeled: Split, corpus: Corpus, folder: RunFolder) ->
     }
     _remember(folder, "labels.json", content, "labeled")
     began_without = (folder / "prepared.json").exists() and not (folder / "test.json").exists()
-    if corpus.test is not None and not began_without:  # a run of `mein imitate` has no such digest
+    if corpus.test is not None and not began_without:  # a run of `mein store train` has no such digest
         _remember(folder, "test.json", {"documents": corpus.test_survey.digest}, "test")
 
 

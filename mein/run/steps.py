@@ -58,7 +58,7 @@ def refuse_other_vocabularies(run: FinishedRun, store: Store) -> None:
     if store.fingerprint != run.indexer().fingerprint:
         raise RunError(
             f"{store.place} was encoded with other vocabularies than those of {run.folder.path}: "
-            f"encode the text with `mein encode --like {run.folder.path}`."
+            f"encode the text with `mein store encode --like {run.folder.path}`."
         )
 
 
@@ -262,7 +262,7 @@ def ready_store(like: FinishedRun, store: Store) -> Store:
     if store.classes is None:
         raise RunError(
             f"{store.place} is not completely labeled: "
-            f"label it with `mein label {store.place} --by {like.folder.path}`."
+            f"label it with `mein store label {store.place} --by {like.folder.path}`."
         )
     refuse_other_classes(store, like.labels.classes)
     if len(store) < 2:

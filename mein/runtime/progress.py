@@ -50,27 +50,33 @@ QUIET = Quiet()
 class Terminal:
     """A live bar where the console is a terminal, a line now and then where it is not."""
 
-    def __init__(self, console: Console) -> None:
-        self.console = console
+    def __init__(self, console: Console, *, shows_times: bool = False) -> None:
+        """shows_times: whether lines begin with the time since the start, and tasks end with their own."""
+        self.console, self.shows_times = console, shows_times
+        self.started = time.monotonic()
 
     def log(self, line: str) -> None:
         """Print one line, unchanged."""
-        self.console.print(Text(line), soft_wrap=not self.console.is_terminal)
+        clock = f"{as_clock(time.monotonic() - self.started):>7}  " if self.shows_times else ""
+        self.console.print(Text(clock + line), soft_wrap=not self.console.is_terminal)
 
     @contextmanager
     def task(self, name: str, total: int | None, done: int = 0) -> Iterator[Task]:
         """A bar with rate and time left, gone when the work is done; or plain lines."""
         pace = Pace(total, done)
-        if not self.console.is_terminal:
+        if self.console.is_terminal:
+            columns = (
+                TextColumn("{task.description}", markup=False),
+                BarColumn(20),
+                TextColumn("{task.fields[pace]}"),
+            )
+            with Progress(*columns, console=self.console, transient=True) as bars:
+                yield _Bar(bars, name, pace)
+        else:
             yield _Lines(self, name, pace)
-            return
-        columns = (
-            TextColumn("{task.description}", markup=False),
-            BarColumn(20),
-            TextColumn("{task.fields[pace]}"),
-        )
-        with Progress(*columns, console=self.console, transient=True) as bars:
-            yield _Bar(bars, name, pace)
+        if self.shows_times:
+            seconds = time.monotonic() - pace.started
+            self.log(f"  {name}: {pace.done - pace.done_before:,} documents in {seconds:.1f} s")
 
 
 class Pace:

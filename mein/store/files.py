@@ -156,7 +156,7 @@ def read_soft_labels(path: Path, name: str, documents: int, classes: Sequence[La
         if not absent:
             columns = [file.read([label]).column(0).to_numpy() for label in names]
     except FileNotFoundError as problem:
-        raise InputError(f"{name} is missing: label the store with `mein label`.") from problem
+        raise InputError(f"{name} is missing: label the store with `mein store label`.") from problem
     except (pa.ArrowException, OSError, ValueError) as problem:
         raise InputError(
             f"{name} is damaged or not a Parquet file ({_first_line(problem)}): write it again, "

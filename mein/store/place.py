@@ -15,7 +15,7 @@ from mein.data.files import locate
 from mein.errors import DamagedFile, RunError
 from mein.runtime.files import atomic_path, cache_folder, held_folder, is_temporary, sha256_of, writing_failed
 
-LEFT_OUT = "`mein label` and `mein imitate` go on without it with --quarantine"
+LEFT_OUT = "`mein store label` and `mein store train` go on without it with --quarantine"
 
 
 def damaged_file(path: Path | str) -> DamagedFile:

@@ -163,7 +163,9 @@ class Store:
         try:
             path = self.place.fetch(file, self._labels["sha256"].get(file))
         except DamagedFile as problem:
-            remedy = f"`mein label {self.place} --by RUN` makes it again, or `mein train --resume` in a run"
+            remedy = (
+                f"`mein store label {self.place} --by RUN` makes it again, or `mein train --resume` in a run"
+            )
             raise DamagedFile(f"{self.place}/{file} is damaged or missing: {remedy}.") from problem
         return read_soft_labels(
             path, f"{self.place}/{file}", self.shards[shard].documents, self._labels["classes"]

@@ -38,4 +38,4 @@ def test_a_step_that_fails_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchmarks.scale.write_generated", lambda folder, documents: (folder).mkdir())
     answer = benchmarks("engines", "--documents", "1000")
     assert answer.code == 2
-    assert "Error: `mein encode` failed with code 2: " in answer.err
+    assert "Error: `mein store encode` failed with code 2: " in answer.err

@@ -424,19 +424,40 @@ def test_what_the_system_refuses_is_one_sentence_too(
     def denied(*_: object, **__: object) -> None:
         raise PermissionError(errno.EACCES, "Permission denied", "secret.txt")
 
-    monkeypatch.setattr("mein.cli.train.run_training", denied)
+    monkeypatch.setattr("mein.cli.train.check_and_train", denied)
     sentence = r"secret\.txt cannot be read or written \(Permission denied\): check it, or run with --debug\."
     refuses(sentence, "train", *files, "--out", tmp_path / "run")
 
 
-def test_a_misspelled_option_or_command(tmp_path: Path) -> None:
-    answer = mein("train", "--labeld", "x")
-    assert answer.code == 2
-    assert "No such option: --labeld" in answer.err
-    assert "--labeled" in answer.err
-    answer = mein("tarin")
-    assert answer.code == 2
-    assert "No such command 'tarin'" in answer.err
+USAGE = {
+    "train --labeld x": r"`mein train` has no option '--labeld': did you mean '--labeled'\?",
+    "train --xyz": r"`mein train` has no option '--xyz': see `mein train --help`\.",
+    "tarin": r"`mein` has no command 'tarin': did you mean 'train'\?",
+    "encode": r"`mein` has no command 'encode': did you mean 'store encode'\?",
+    "xyz": r"`mein` has no command 'xyz': see `mein --help`\.",
+    "store lable": r"`mein store` has no command 'lable': did you mean 'label'\?",
+    "--verison": r"`mein` has no option '--verison': did you mean '--version'\?",
+    "train": r"--labeled FILE is missing: `mein train` needs --labeled FILE; see `mein train --help`\.",
+    "store encode --like a": (
+        r"--text FILE is missing: `mein store encode` needs --like RUN, --text FILE, --out STORE; see .*\."
+    ),
+    "predict a": r"FILE is missing: `mein predict` needs RUN, FILE, --out FILE; see `mein predict --help`\.",
+    "train --labeled": r"--labeled needs a value: give one behind it\.",
+    "predict a b c -o d": r"Surplus words 'c': see `mein predict --help`\.",
+    "train --labeled x --seeds x": r"--seeds 'x': give a whole number of at least 1\.",
+    "train --labeled x --seeds 0": r"--seeds '0': give a whole number of at least 1\.",
+    "train --labeled x --seed -1": r"--seed '-1': give a whole number of at least 0\.",
+    "predict a b -o c --abstain-below 2": r"--abstain-below '2': give a probability from 0 to 1\.",
+    "predict a b -o c --abstain-below nan": r"--abstain-below 'nan': give a probability from 0 to 1\.",
+    "serve a --port 70000": r"--port '70000': give a whole number from 0 to 65535\.",
+    "completion csh": r"Unknown shell 'csh': choose one of bash, zsh, fish\.",
+    "report a b": r"A comparison of 2 runs needs an output file: add --out FILE\.html\.",
+}
+
+
+@pytest.mark.parametrize("words", USAGE)
+def test_a_wrong_command_line_is_refused_in_one_sentence(words: str) -> None:
+    refuses(USAGE[words], *words.split())
 
 
 def test_ctrl_c_shows_how_to_continue(tmp_path: Path, files: list[str]) -> None:

@@ -55,14 +55,14 @@ def test_a_worker_lost_in_encoding_and_in_labeling_leaves_no_trace(
 
     on_ray = ("--engine", "ray", "--address", cluster.address, "--workers", 2)
     with meanwhile(lambda: lose("shard-*.arrow", "ray::encode_slowly")) as deaths:
-        answer = mein("encode", "--like", "run", "--text", "raw.csv", "--out", store, *on_ray)
+        answer = mein("store", "encode", "--like", "run", "--text", "raw.csv", "--out", store, *on_ray)
     assert (answer.code, answer.err) == (0, ""), answer
     assert len(deaths) == 1, "nobody was lost"
     manifest = (store / "store.json").read_text(encoding="utf-8")
     (store / "store.json").write_text(manifest.replace("raw.csv", str(home / "raw.csv")), encoding="utf-8")
     assert content(store) == content(home / "encoded")
     with meanwhile(lambda: lose("*.parquet", "ray::label_slowly")) as deaths:
-        answer = mein("label", store, "--by", "run", *on_ray)
+        answer = mein("store", "label", store, "--by", "run", *on_ray)
     assert (answer.code, answer.err) == (0, ""), answer
     assert len(deaths) == 1, "nobody was lost"
     assert content(store) == content(home / "store")
@@ -91,7 +91,7 @@ def test_a_training_that_lost_a_process_has_the_same_weights(
 
 
 def test_what_ray_cannot_do_is_one_sentence(home: Path, cluster: Any) -> None:
-    label = ("label", home / "store", "--by", home / "run")
+    label = ("store", "label", home / "store", "--by", home / "run")
     refuses("Unknown engine 'dask': choose one of processes, ray.", *label, "--engine", "dask")
     refuses("--address a:1 needs --engine ray: give both, or neither.", *label, "--address", "a:1")
     refuses(
@@ -115,7 +115,7 @@ def test_what_ray_cannot_do_is_one_sentence(home: Path, cluster: Any) -> None:
     refuses(
         r"memory://nowhere is not shared with .*, a machine of the cluster: give a folder that all of them "
         "mount, or a URL such as s3://bucket/store.",
-        *("encode", "--like", home / "run", "--text", home / "raw.csv", "--out", "memory://nowhere"),
+        *("store", "encode", "--like", home / "run", "--text", home / "raw.csv", "--out", "memory://nowhere"),
         *("--engine", "ray", "--address", cluster.address),
     )
 
@@ -125,7 +125,7 @@ def test_errors_on_the_cluster_are_the_same_as_without_it(home: Path, cluster: A
     store = shutil.copytree(home / "encoded", tmp_path / "store")
     shard = store / "shard-00004.arrow"
     shard.write_bytes(shard.read_bytes()[:-100])
-    refuses(f"{shard} is damaged.*", "label", store, "--by", home / "run", *on_ray)
+    refuses(f"{shard} is damaged.*", "store", "label", store, "--by", home / "run", *on_ray)
     assert not (store / "labels.json").exists()
     words = ("train", "--config", home / "tiny.toml", "--labeled", home / "train.csv", "--out", home / "run")
     refuses(

@@ -68,7 +68,7 @@ def command(home: Path, out: Path, step: str) -> list[object]:
     """A step that makes `out`, less the engine; labeling begins with a copy of the encoded store."""
     run, raw = home / "run", home / "raw.csv"
     if step == "encode":
-        return ["encode", "--like", run, "--text", raw, "--out", out]
+        return ["store", "encode", "--like", run, "--text", raw, "--out", out]
     if step == "label":
         if not out.exists():
             shutil.copytree(home / "encode", out)

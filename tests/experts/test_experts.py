@@ -436,7 +436,13 @@ def test_pretraining_reads_no_label(tmp_path: Path) -> None:
     assert found[2] == found[0]
 
 
-# mein pretrain, and mein train --lm.
+# mein pretrain, and mein train --set expert.language_model.
+
+
+def from_lm(folder: object) -> list[str]:
+    """The words that let a training start from a language model."""
+    return ["--set", f"expert.language_model={folder}"]
+
 
 BRIEF = [
     word
@@ -461,14 +467,15 @@ def test_pretrain_reports_how_good_the_kept_model_is(tmp_path: Path, words: list
     perplexities = [line["perplexity"] for line in RunFolder(out).metrics("language_model")]
     assert min(perplexities) < perplexities[-1]
     assert f"\nPerplexity on held-out text: {min(perplexities):.1f}.\n" in answer.out
-    assert answer.out.endswith(f"The language model is in {out}: use it with `mein train --lm {out} ...`.\n")
+    use = f"use it with `mein train --set expert.language_model={out} ...`.\n"
+    assert answer.out.endswith(f"The language model is in {out}: {use}")
     facts = load_tensors(out / "language_model.safetensors")[1]
     assert facts["perplexity"] == pytest.approx(min(perplexities))
 
 
 def test_train_takes_over_a_language_model(tmp_path: Path, words: list[str], models: Path) -> None:
     lm, out = models / "lm-lstm", tmp_path / "run"
-    answer = mein("train", *words, "--lm", lm, "--out", out, *TINY, *BRIEF)
+    answer = mein("train", *words, *from_lm(lm), "--out", out, *TINY, *BRIEF)
     assert answer.code == 0, answer
     assert "language model learns" not in answer.out
     assert (out / "words.txt").read_bytes() == (lm / "words.txt").read_bytes()
@@ -481,7 +488,7 @@ def test_the_run_of_another_expert_serves_as_a_language_model(
     tmp_path: Path, words: list[str], honest: Honest
 ) -> None:
     out = tmp_path / "run"
-    assert mein("train", *words, "--lm", honest[0], "--out", out, *TINY, *BRIEF).code == 0
+    assert mein("train", *words, *from_lm(honest[0]), "--out", out, *TINY, *BRIEF).code == 0
     assert (out / "words.txt").read_bytes() == honest[1]["words.txt"]
     assert not (out / "language_model.safetensors").exists()
 
@@ -505,7 +512,7 @@ def test_a_language_model_that_does_not_fit_is_refused(
     trained = rf"The language model in .*{kind} was trained with other settings"
     sentence = rf"{trained}: set {setting}={theirs}, instead of {ours}\."
     change = ["--set", f"{setting}={ours}"]
-    refuses(sentence, "train", *words, "--lm", models / kind, "--out", tmp_path / "run", *TINY, *change)
+    refuses(sentence, "train", *words, *from_lm(models / kind), "--out", tmp_path / "run", *TINY, *change)
     assert not (tmp_path / "run/config.json").exists()
 
 
@@ -520,7 +527,7 @@ def test_an_expert_may_read_more_or_less_of_a_document_than_its_language_model(
     (lm / "config.json").write_text(json.dumps(content), encoding="utf-8")
     seal(RunFolder(lm))
     length = ["--set", f"words.max_length={ours}"]
-    assert mein("train", *words, "--lm", lm, "--out", out, *TINY, *BRIEF, *length).code == 0
+    assert mein("train", *words, *from_lm(lm), "--out", out, *TINY, *BRIEF, *length).code == 0
     assert read_config(RunFolder(out)).words.max_length == ours
     assert (out / "words.txt").read_bytes() == (lm / "words.txt").read_bytes()
 
@@ -531,7 +538,7 @@ def test_a_language_model_brings_the_settings_that_it_needs(
     """No --set names the kind and the sizes, which are not the preset's."""
     pairs = [pair for pair in zip(TINY[::2], TINY[1::2], strict=True) if not pair[1].startswith("expert.")]
     kept = [word for pair in pairs for word in pair]
-    answer = mein("train", *words, "--lm", models / "elmo-lstm", "--out", tmp_path / "run", *kept)
+    answer = mein("train", *words, *from_lm(models / "elmo-lstm"), "--out", tmp_path / "run", *kept)
     assert answer.code == 0, answer
     assert read_config(RunFolder(tmp_path / "run")).expert.kind == "elmo-lstm"
 
@@ -539,7 +546,7 @@ def test_a_language_model_brings_the_settings_that_it_needs(
 def test_a_folder_without_a_language_model_is_refused(tmp_path: Path, words: list[str], run: Run) -> None:
     for folder in (tmp_path / "nothing", run("lstm", "plain")):
         sentence = f"{folder} holds no language model: make one with `mein pretrain` in a folder .*"
-        refuses(sentence, "train", *words, "--lm", folder, "--out", tmp_path / "run", *TINY)
+        refuses(sentence, "train", *words, *from_lm(folder), "--out", tmp_path / "run", *TINY)
         assert not (tmp_path / "run").exists()
 
 
@@ -547,15 +554,15 @@ def test_a_run_with_another_language_model_records_where_it_is_from(
     tmp_path: Path, words: list[str], models: Path
 ) -> None:
     lm, first = models / "lm-lstm", tmp_path / "first"
-    assert mein("train", *words, "--lm", lm, "--out", first, *TINY, *BRIEF).code == 0
+    assert mein("train", *words, *from_lm(lm), "--out", first, *TINY, *BRIEF).code == 0
     sentence = rf"{first} started from the language model in {lm.resolve()}: give that\."
-    refuses(sentence, "train", *words, "--lm", first, "--out", tmp_path / "run", *TINY)
+    refuses(sentence, "train", *words, *from_lm(first), "--out", tmp_path / "run", *TINY)
 
 
 def test_a_language_model_does_not_apply_to_others(tmp_path: Path, words: list[str], models: Path) -> None:
     lm = models / "lm-lstm"
     sentence = r"expert\.language_model does not apply to 'lstm': set expert\.kind to lm-lstm\."
-    given = ["--lm", lm, "--set", "expert.kind=lstm"]
+    given = [*from_lm(lm), "--set", "expert.kind=lstm"]
     refuses(sentence, "train", *words, *given, "--out", tmp_path / "run", *TINY)
 
 
@@ -574,7 +581,8 @@ def test_pretrain_refuses_experts_without_a_language_model(
 
 def test_a_language_model_is_no_classifier(words: list[str], models: Path, tmp_path: Path) -> None:
     sentence = (
-        r"The run in .*lm-lstm holds no classifier: it is a language model for `mein train --lm`; give .*\."
+        r"The run in .*lm-lstm holds no classifier: it is a language model for "
+        r"`mein train --set expert\.language_model`; give .*\."
     )
     refuses(sentence, "predict", models / "lm-lstm", words[5], "--out", tmp_path / "out.csv")
 

@@ -13,7 +13,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import normalize
 
-from mein.cli.train import _weights_line
+from mein.cli.training import weights_line
 from mein.errors import RunError
 from mein.evaluation.comparison import verdict_of
 from mein.evaluation.rendering import signed
@@ -365,7 +365,7 @@ def test_the_card_the_shell_and_the_server_show_it(finished: Path) -> None:
     model = load_model(finished, "cpu")
     assert model.lexicon is not None
     assert "**lexicon**" in card(read_finished(finished))
-    assert f"lexicon {model.lexicon.gate / model.temperature:.2f}" in _weights_line(read_finished(finished))
+    assert f"lexicon {model.lexicon.gate / model.temperature:.2f}" in weights_line(read_finished(finished))
     text = tiny.TEXTS.test_texts[0]
     assert explained(model, text, 3)["lexicon"] == explain(model, text).lexicon != 0.0
 

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from mein.cli.use import report
+from mein.cli.report import report
 from mein.data.corpus import Corpus, source_of_lists
 from mein.errors import RunError
 from mein.evaluation.systems import EXPERT, MIXTURE, TFIDF

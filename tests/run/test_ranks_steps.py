@@ -1,4 +1,4 @@
-"""mein encode and mein label by several processes, of which one is killed at a random moment."""
+"""mein store encode and mein store label by several processes, of which one is killed at a random moment."""
 
 import os
 import random
@@ -29,10 +29,21 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def words_of(step: str, home: Path, store: Path) -> list[object]:
     if step == "encode":
-        return ["encode", "--like", home / "run", "--text", home / "raw.csv", "--out", store, "--workers", 1]
+        return [
+            "store",
+            "encode",
+            "--like",
+            home / "run",
+            "--text",
+            home / "raw.csv",
+            "--out",
+            store,
+            "--workers",
+            1,
+        ]
     if not store.exists():
         shutil.copytree(home / "encode", store)
-    return ["label", store, "--by", home / "run", "--workers", 1]
+    return ["store", "label", store, "--by", home / "run", "--workers", 1]
 
 
 def kill_a_rank(launched: subprocess.Popen[str], store: Path, step: str, draw: random.Random) -> bool:

@@ -1,4 +1,4 @@
-"""mein encode, mein label, mein imitate: the steps of a training, one by one, over a store."""
+"""mein store: the steps of a training, one by one, over a store."""
 
 import json
 import os
@@ -40,7 +40,18 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def encode(home: Path, out: Path, *words: object) -> None:
     answer = mein(
-        *("encode", "--like", home / "run", "--text", home / "raw.csv", "--out", out, "--workers", 1),
+        *(
+            "store",
+            "encode",
+            "--like",
+            home / "run",
+            "--text",
+            home / "raw.csv",
+            "--out",
+            out,
+            "--workers",
+            1,
+        ),
         *words,
     )
     assert answer.code == 0, answer
@@ -62,7 +73,9 @@ def test_a_store_holds_what_the_run_s_vocabularies_make_of_the_text(home: Path) 
 
 def test_a_single_document_is_reported_in_the_singular(home: Path, tmp_path: Path) -> None:
     one = write_csv(tmp_path / "one.csv", LEFT[:1])
-    answer = mein("encode", "--like", home / "run", "--text", one, "--out", tmp_path / "out", "--workers", 1)
+    answer = mein(
+        "store", "encode", "--like", home / "run", "--text", one, "--out", tmp_path / "out", "--workers", 1
+    )
     assert "out holds 1 document in 1 shard, 0.0 MB." in answer.out, answer
 
 
@@ -83,13 +96,13 @@ def test_every_document_is_labeled_once_by_the_expert_alone(home: Path) -> None:
 def test_processes_write_the_same_bytes_as_one(home: Path, tmp_path: Path) -> None:
     encode(home, tmp_path / "labeled", "--workers", 2)
     assert content(tmp_path / "labeled") == content(home / "encoded")
-    assert mein("label", tmp_path / "labeled", "--by", home / "run", "--workers", 2).code == 0
+    assert mein("store", "label", tmp_path / "labeled", "--by", home / "run", "--workers", 2).code == 0
     assert content(tmp_path / "labeled") == content(home / "labeled")
 
 
 def test_a_labeled_store_becomes_a_run_like_any_other(home: Path, tmp_path: Path) -> None:
     out = tmp_path / "large"
-    words = ("imitate", home / "labeled", "--like", home / "run", "--out", out)
+    words = ("store", "train", home / "labeled", "--like", home / "run", "--out", out)
     answer = mein(*words, "--set", "imitator_training.epochs=1")
     assert answer.code == 0, answer
     assert "40 test documents" in answer.out
@@ -108,9 +121,9 @@ def test_a_labeled_store_becomes_a_run_like_any_other(home: Path, tmp_path: Path
 def test_a_run_needs_no_encoded_text_to_be_followed(home: Path, tmp_path: Path) -> None:
     run = copied(home, "run", tmp_path)
     shutil.rmtree(run / "encoded")
-    assert mein("imitate", home / "labeled", "--like", run, "--out", tmp_path / "large").code == 0
+    assert mein("store", "train", home / "labeled", "--like", run, "--out", tmp_path / "large").code == 0
     load_model(run, "cpu").save(tmp_path / "saved")
-    words = ("imitate", home / "labeled", "--like", tmp_path / "saved", "--out", tmp_path / "other")
+    words = ("store", "train", home / "labeled", "--like", tmp_path / "saved", "--out", tmp_path / "other")
     refuses(
         r".*saved holds a classifier without its expert and its text: give the folder that.*",
         *words,
@@ -131,8 +144,11 @@ def test_ranks_share_the_shards_and_write_the_same_bytes(home: Path, tmp_path: P
     (tmp_path / "ranked.py").write_text(RANKED, encoding="utf-8")
     torchrun = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(tmp_path / "ranked.py")]
     store = tmp_path / "store"
-    encoding = ("encode", "--like", home / "run", "--text", home / "raw.csv", "--out", store)
-    for words in ((*encoding, "--workers", 1), ("label", store, "--by", home / "run", "--workers", 1)):
+    encoding = ("store", "encode", "--like", home / "run", "--text", home / "raw.csv", "--out", store)
+    for words in (
+        (*encoding, "--workers", 1),
+        ("store", "label", store, "--by", home / "run", "--workers", 1),
+    ):
         subprocess.run(
             [sys.executable, "-m", *torchrun, *map(str, words)],
             env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
@@ -145,7 +161,7 @@ def test_ranks_share_the_shards_and_write_the_same_bytes(home: Path, tmp_path: P
 
 def test_what_is_held_out_is_not_learned_from(home: Path, tmp_path: Path) -> None:
     out = tmp_path / "large"
-    assert mein("imitate", home / "labeled", "--like", home / "run", "--out", out).code == 0
+    assert mein("store", "train", home / "labeled", "--like", home / "run", "--out", out).code == 0
     store, learned, held_out = (
         Store.open(path) for path in (home / "labeled", out / "encoded/unlabeled", out / "encoded/held_out")
     )
@@ -169,7 +185,7 @@ def test_finished_steps_read_and_write_nothing(
     times = {file: file.stat().st_mtime_ns for file in store.glob("[!.]*")}
     monkeypatch.setattr(workers, "write_shard", None)
     encode(home, store)
-    assert mein("label", store, "--by", home / "run").code == 0
+    assert mein("store", "label", store, "--by", home / "run").code == 0
     assert {file: file.stat().st_mtime_ns for file in times} == times
 
 
@@ -184,7 +200,16 @@ def test_whole_shards_are_kept_without_being_encoded_again(
 
 
 def test_a_store_of_other_text_is_refused(home: Path) -> None:
-    words = ("encode", "--like", home / "run", "--out", home / "encoded", "--text", home / "test.csv")
+    words = (
+        "store",
+        "encode",
+        "--like",
+        home / "run",
+        "--out",
+        home / "encoded",
+        "--text",
+        home / "test.csv",
+    )
     refuses(r".*encoded holds a store whose text is \['.*raw\.csv'\], not \['.*test\.csv'\]; rem.*", *words)
 
 
@@ -193,8 +218,8 @@ def test_a_store_of_other_vocabularies_is_refused(home: Path, tmp_path: Path) ->
     manifest = (store / "store.json").read_text(encoding="utf-8")
     (store / "store.json").write_text(manifest.replace('"encoder": "', '"encoder": "0'), encoding="utf-8")
     sentence = r".*labeled was encoded with other vocabularies than those of .*run: encode .*--like .*run`\."
-    refuses(sentence, "label", store, "--by", home / "run")
-    refuses(sentence, "imitate", store, "--like", home / "run", "--out", tmp_path / "out")
+    refuses(sentence, "store", "label", store, "--by", home / "run")
+    refuses(sentence, "store", "train", store, "--like", home / "run", "--out", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -205,23 +230,26 @@ def test_a_run_whose_documents_are_gone_shows_how_to_name_them(home: Path, tmp_p
         config = (run / "config.json").read_text(encoding="utf-8")
         (run / "config.json").write_text(config.replace(f"{part}.csv", f"{part}-gone.csv"), encoding="utf-8")
     seal(RunFolder(run))
-    words = ("imitate", home / "labeled", "--like", run, "--out", tmp_path / "out")
+    words = ("store", "train", home / "labeled", "--like", run, "--out", tmp_path / "out")
     refuses(r"The run in .*run was made with .*train-gone\.csv, which is not there: give its l.*", *words)
     refuses(r".*test-gone\.csv, which is not there: give its test.*", *words, "--labeled", home / "train.csv")
     named = (*words, "--labeled", home / "train.csv", "--test", home / "test.csv")
     assert mein(*named).code == 0
-    answer = mein("encode", "--like", run, "--text", home / "raw.csv", "--out", tmp_path / "store")
+    answer = mein("store", "encode", "--like", run, "--text", home / "raw.csv", "--out", tmp_path / "store")
     assert "test-gone.csv are missing: none are left out. Name " in answer.out
     assert len(Store.open(tmp_path / "store")) == 141
 
 
 def test_imitate_wants_labels(home: Path, tmp_path: Path) -> None:
-    words = ("imitate", home / "encoded", "--like", home / "run", "--out", tmp_path / "out")
-    refuses(r".*encoded is not completely labeled: label it with `mein label .*encoded --by .*run`\.", *words)
+    words = ("store", "train", home / "encoded", "--like", home / "run", "--out", tmp_path / "out")
+    refuses(
+        r".*encoded is not completely labeled: label it with `mein store label .*encoded --by .*run`\.",
+        *words,
+    )
 
 
 def test_imitate_shares_what_it_must(home: Path, tmp_path: Path) -> None:
-    words = ("imitate", home / "labeled", "--like", home / "run", "--out", tmp_path / "out")
+    words = ("store", "train", home / "labeled", "--like", home / "run", "--out", tmp_path / "out")
     refuses(
         r"expert\.hidden_dim cannot be set, for it .*: set something in im.*",
         *words,
@@ -242,7 +270,7 @@ def test_imitate_shares_what_it_must(home: Path, tmp_path: Path) -> None:
 
 def test_a_store_that_changes_under_a_run_is_refused(home: Path, tmp_path: Path) -> None:
     store, out = copied(home, "labeled", tmp_path), tmp_path / "out"
-    words = ("imitate", store, "--like", home / "run", "--out", out)
+    words = ("store", "train", store, "--like", home / "run", "--out", out)
     assert mein(*words).code == 0
     for name in ("done", "imitators.safetensors"):
         (out / name).unlink()
@@ -264,9 +292,9 @@ def test_imitators_do_not_learn_from_two_teachers(home: Path, tmp_path: Path) ->
     """They read the labeled text where the run's own expert labeled all the rest, and only there."""
     store = copied(home, "encoded", tmp_path)
     write_teacher(store, 1, {"positive": [0.3] * 25, "negative": [0.7] * 25})
-    assert mein("label", store, "--by", home / "run", "--workers", 1).code == 0
+    assert mein("store", "label", store, "--by", home / "run", "--workers", 1).code == 0
     for name, text in (("own", home / "labeled"), ("both", store)):
-        words = ("imitate", text, "--like", home / "run", "--out", tmp_path / name)
+        words = ("store", "train", text, "--like", home / "run", "--out", tmp_path / name)
         assert mein(*words, "--set", "imitator_training.reads_labeled=true").code == 0
         assert (tmp_path / name / "encoded/train/labels.json").exists() == (name == "own")
 
@@ -275,7 +303,7 @@ def test_another_teacher_s_labels_are_kept_in_any_order_of_columns(home: Path, t
     store = copied(home, "encoded", tmp_path)
     p = np.linspace(0, 1, 25)
     write_teacher(store, 1, {"positive": list(p), "id": list(range(25)), "negative": list(1 - p)})
-    answer = mein("label", store, "--by", home / "run", "--workers", 1)
+    answer = mein("store", "label", store, "--by", home / "run", "--workers", 1)
     assert "1 shards were labeled by another teacher: kept unchanged." in answer.out, answer
     found = Store.open(store).column(EXPERT_COLUMN, 1)
     np.testing.assert_allclose(found, np.stack([1 - p, p], axis=1), atol=1e-7)
@@ -306,7 +334,7 @@ def test_bad_labels_are_named_by_file_and_row(
     with pytest.raises(InputError, match=rf"{path} {sentence}"):
         steps.label(FinishedRun.open(home / "run"), str(store), Quiet(), workers=1)
     assert not (store / "labels.json").exists()
-    refuses(r".*shard-00003\.expert\.parquet .*", "label", store, "--by", home / "run")
+    refuses(r".*shard-00003\.expert\.parquet .*", "store", "label", store, "--by", home / "run")
 
 
 def test_what_is_no_parquet_file_is_named(home: Path, tmp_path: Path) -> None:
@@ -314,7 +342,7 @@ def test_what_is_no_parquet_file_is_named(home: Path, tmp_path: Path) -> None:
     (store / "shard-00002.expert.parquet").write_bytes(b"text,label\n")
     refuses(
         r".*shard-00002\.expert\.parquet is damaged or not a Parquet file \(.*\): write it again, or.*",
-        *("label", store, "--by", home / "run"),
+        *("store", "label", store, "--by", home / "run"),
     )
 
 

@@ -36,10 +36,21 @@ def words_of(step: str, home: Path, folder: Path) -> tuple[object, ...]:
     """The command of a step whose store is folder/store and whose run, for imitate, folder/large."""
     store, run = folder / "store", home / "run"
     return {
-        "encode": ("encode", "--like", run, "--text", home / "raw.csv", "--out", store, "--workers", 1),
-        "label": ("label", store, "--by", run, "--workers", 1),
+        "encode": (
+            "store",
+            "encode",
+            "--like",
+            run,
+            "--text",
+            home / "raw.csv",
+            "--out",
+            store,
+            "--workers",
+            1,
+        ),
+        "label": ("store", "label", store, "--by", run, "--workers", 1),
         "imitate": (
-            *("imitate", store, "--like", run, "--out", folder / "large"),
+            *("store", "train", store, "--like", run, "--out", folder / "large"),
             *("--set", "runtime.checkpoint_seconds=0"),
         ),
     }[step]
@@ -137,7 +148,7 @@ def wait_for(happened: Callable[[], bool], child: "subprocess.Popen[str]") -> No
 def test_ctrl_c_stops_a_step_and_shows_how_to_continue(home: Path, tmp_path: Path) -> None:
     """With two processes that label; the same command then ends as if nothing had happened."""
     start_of("label", home, tmp_path)
-    words = ("label", tmp_path / "store", "--by", home / "run", "--workers", 2)
+    words = ("store", "label", tmp_path / "store", "--by", home / "run", "--workers", 2)
     child = process(*words)
     wait_for(lambda: len(children_of(child.pid)) == 2, child)
     time.sleep(0.5)  # they are loading the expert
@@ -262,7 +273,7 @@ def test_a_disk_that_is_full_or_read_only_is_reported_and_unchanged(
 
 
 def test_a_folder_that_cannot_be_written_is_named(home: Path, tmp_path: Path) -> None:
-    words = ("encode", "--like", home / "run", "--text", home / "raw.csv")
+    words = ("store", "encode", "--like", home / "run", "--text", home / "raw.csv")
     refuses(
         r"Cannot write /proc/store: .*: choose a folder that can be written to\.",
         *words,
@@ -299,7 +310,7 @@ def test_a_damaged_shard_is_named_and_set_aside_on_request(
     aside = {file.name for file in (store / "quarantine").iterdir()}
     is_there = harm is not Path.unlink
     assert aside == {"shard-00002.expert.parquet", *(["shard-00002.arrow"] if is_there else [])}
-    assert mein("label", store, "--by", home / "run").code == 0  # and it is a whole store
+    assert mein("store", "label", store, "--by", home / "run").code == 0  # and it is a whole store
 
 
 @pytest.mark.parametrize("harm", [flip, cut])
@@ -338,7 +349,7 @@ def test_labels_that_are_damaged_or_gone_are_made_again(
     start_of("imitate", home, tmp_path)
     store = tmp_path / "store"
     harm(store / "shard-00001.expert.parquet")
-    remedy = rf"`mein label {store} --by RUN` makes it again, or `mein train --resume` in a run\."
+    remedy = rf"`mein store label {store} --by RUN` makes it again, or `mein train --resume` in a run\."
     words = words_of("imitate", home, tmp_path)
     refuses(rf".*shard-00001\.expert\.parquet is damaged or missing: {remedy}", *words)
     shutil.rmtree(tmp_path / "large", ignore_errors=True)
@@ -360,7 +371,8 @@ def test_a_run_that_learns_from_a_store_leaves_its_damaged_labels_alone(home: Pa
     flip(tmp_path / "store/shard-00001.expert.parquet")
     before = content(tmp_path / "store")
     refuses(
-        r".*shard-00001\.expert\.parquet is damaged or missing: `mein label .* makes it again, .*", *words
+        r".*shard-00001\.expert\.parquet is damaged or missing: `mein store label .* makes it again, .*",
+        *words,
     )
     assert content(tmp_path / "store") == before
     assert mein(*words_of("label", home, tmp_path)).code == 0
@@ -372,7 +384,7 @@ def test_labels_that_are_gone_are_asked_for_again_on_request(home: Path, tmp_pat
     start_of("imitate", home, tmp_path)
     (tmp_path / "store/shard-00001.expert.parquet").unlink()
     words = (*words_of("imitate", home, tmp_path), "--quarantine")
-    refuses(r".*is not completely labeled: label it with `mein label .*store --by .*run`\.", *words)
+    refuses(r".*is not completely labeled: label it with `mein store label .*store --by .*run`\.", *words)
     assert mein(*words_of("label", home, tmp_path), "--quarantine").code == 0
     assert_undisturbed("label", home, tmp_path)
 
@@ -414,7 +426,7 @@ def test_a_file_of_other_make_in_a_shard_s_place_is_not_used(home: Path, tmp_pat
 
 def test_raw_text_of_another_schema_is_named(home: Path, tmp_path: Path) -> None:
     labels = home / "after-label/store/shard-00000.expert.parquet"
-    words = ("encode", "--like", home / "run", "--text", labels, "--out", tmp_path / "store")
+    words = ("store", "encode", "--like", home / "run", "--text", labels, "--out", tmp_path / "store")
     answer = mein(*words)
     assert answer.code == 2
     assert "negative" in answer.err

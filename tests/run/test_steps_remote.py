@@ -34,8 +34,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def make_store(home: Path, at: object) -> None:
     words = ("--like", home / "run", "--text", home / "raw.csv", "--out", at, "--workers", 1)
-    assert mein("encode", *words).code == 0
-    answer = mein("label", at, "--by", home / "run", "--workers", 1)
+    assert mein("store", "encode", *words).code == 0
+    answer = mein("store", "label", at, "--by", home / "run", "--workers", 1)
     assert answer.code == 0, answer
     shutil.rmtree(cache_folder() / "shards", ignore_errors=True)
 
@@ -49,8 +49,8 @@ def test_a_store_at_a_url_has_the_files_of_one_in_a_folder(home: Path, tmp_path:
     assert remote_content(bucket) == content(home / "store")
     assert pieces_of(Store.open(URL)) == pieces_of(Store.open(home / "store"))
     words = ("--like", home / "run", "--set", "imitator_training.epochs=1")
-    assert mein("imitate", URL, *words, "--out", tmp_path / "there").code == 0
-    assert mein("imitate", home / "store", *words, "--out", tmp_path / "here").code == 0
+    assert mein("store", "train", URL, *words, "--out", tmp_path / "there").code == 0
+    assert mein("store", "train", home / "store", *words, "--out", tmp_path / "here").code == 0
     for name in ("imitators", "mixture"):
         there, here = (tmp_path / place / f"{name}.safetensors" for place in ("there", "here"))
         assert there.read_bytes() == here.read_bytes()
@@ -63,9 +63,9 @@ def test_a_stopped_step_at_a_url_goes_on(home: Path, bucket: Any) -> None:
     bucket.pipe_file("/bucket/store/shard-00002.arrow", b"half")
     before = bucket.modified("/bucket/store/shard-00000.arrow")
     words = ("--like", home / "run", "--text", home / "raw.csv", "--out", URL, "--workers", 1)
-    assert mein("encode", *words).code == 0
+    assert mein("store", "encode", *words).code == 0
     assert bucket.modified("/bucket/store/shard-00000.arrow") == before
-    assert mein("label", URL, "--by", home / "run", "--workers", 1).code == 0
+    assert mein("store", "label", URL, "--by", home / "run", "--workers", 1).code == 0
     assert remote_content(bucket) == content(home / "store")
 
 
@@ -112,7 +112,7 @@ def test_a_damaged_copy_is_fetched_again_and_a_damaged_shard_is_named(
     bucket.pipe_file(path, bucket.cat_file(path)[:-1] + b"?")
     with pytest.raises(DamagedFile, match=r"memory://bucket/store/shard-00001\.arrow is damaged; restore it"):
         Store.open(URL).pieces(1)
-    words = ("imitate", URL, "--like", home / "run", "--out", tmp_path / "out")
+    words = ("store", "train", URL, "--like", home / "run", "--out", tmp_path / "out")
     answer = mein(*words, "--quarantine")
     assert answer.code == 0, answer
     assert "25 documents are lost" in answer.out
@@ -131,7 +131,7 @@ def test_labels_that_are_damaged_or_gone_at_a_url_are_made_again_whatever_the_ca
         store.column(EXPERT_COLUMN, shard)  # now the cache has them all
     bucket.rm_file("/bucket/store/shard-00001.expert.parquet")
     bucket.pipe_file("/bucket/store/shard-00002.expert.parquet", b"half")
-    answer = mein("label", URL, "--by", home / "run", "--workers", 1)
+    answer = mein("store", "label", URL, "--by", home / "run", "--workers", 1)
     assert answer.code == 0, answer
     assert answer.out.count("are damaged or missing: they are made again.") == 2
     assert remote_content(bucket) == content(home / "store")
@@ -161,13 +161,13 @@ def test_a_storage_that_fails_is_reported_in_one_sentence(
         path.write_bytes(b"x")
     assert not bucket.exists("/bucket/store/x")
     # a storage that fails is not a damaged file: nothing is set aside
-    words = ("label", URL, "--by", home / "run", "--quarantine")
+    words = ("store", "label", URL, "--by", home / "run", "--quarantine")
     refuses(r"memory://bucket/store/shard-00000\.arrow cannot be read .*", *words)
     assert not bucket.exists("/bucket/store/quarantine")
 
 
 def test_an_unknown_kind_of_url_is_named(home: Path) -> None:
-    words = ("encode", "--like", home / "run", "--text", home / "raw.csv", "--out")
+    words = ("store", "encode", "--like", home / "run", "--text", home / "raw.csv", "--out")
     refuses(
         r"gopher://store starts with gopher://, which fsspec does not know; use a lo.*",
         *words,

@@ -27,8 +27,19 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def words_of(step: str, home: Path) -> tuple[object, ...]:
     if step == "encode":
-        return ("encode", "--like", home / "run", "--text", home / "raw.csv", "--out", URL, "--workers", 1)
-    return ("label", URL, "--by", home / "run", "--workers", 1)
+        return (
+            "store",
+            "encode",
+            "--like",
+            home / "run",
+            "--text",
+            home / "raw.csv",
+            "--out",
+            URL,
+            "--workers",
+            1,
+        )
+    return ("store", "label", URL, "--by", home / "run", "--workers", 1)
 
 
 def files_of(bucket: Any) -> dict[str, bytes]:

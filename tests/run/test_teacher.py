@@ -164,8 +164,8 @@ def test_mein_label_runs_the_same_teacher(with_lexicon: Path, tmp_path: Path) ->
     for name, workers in {"one": 1, "two": 2}.items():
         at[name] = tmp_path / name
         with patch.object(steps, "SHARD_DOCUMENTS", 25):  # of several shards, or one process takes all
-            assert mein("encode", "--like", with_lexicon, "--text", raw, "--out", at[name]).code == 0
-        assert mein("label", at[name], "--by", with_lexicon, "--workers", workers).code == 0
+            assert mein("store", "encode", "--like", with_lexicon, "--text", raw, "--out", at[name]).code == 0
+        assert mein("store", "label", at[name], "--by", with_lexicon, "--workers", workers).code == 0
     assert content(at["one"]) == content(at["two"])
     store, folder = Store.open(at["one"]), RunFolder(with_lexicon)
     assert store.shard_count > 2
@@ -176,7 +176,7 @@ def test_mein_label_runs_the_same_teacher(with_lexicon: Path, tmp_path: Path) ->
     tiny.run(tmp_path / "other", **WITH_LEXICON | {"imitator_training__learns_lexicon": False})
     refuses(
         r".*one holds the soft labels of another run than .*other: label with .*",
-        *("label", at["one"], "--by", tmp_path / "other"),
+        *("store", "label", at["one"], "--by", tmp_path / "other"),
     )
 
 
@@ -188,7 +188,7 @@ def test_a_run_on_a_store_has_the_teacher_of_the_run_that_it_is_like(
     write["test"] = (tiny.TEXTS.test_texts, tiny.TEXTS.test_labels)
     files = {name: write_csv(tmp_path / f"{name}.csv", *parts) for name, parts in write.items()}
     words = ("--labeled", files["train"], "--test", files["test"], "--out", tmp_path / "out")
-    answer = mein("imitate", with_lexicon / "encoded/unlabeled", "--like", with_lexicon, *words)
+    answer = mein("store", "train", with_lexicon / "encoded/unlabeled", "--like", with_lexicon, *words)
     assert answer.code == 0, answer
     assert (tmp_path / "out" / TEACHER).samefile(with_lexicon / TEACHER)
     np.testing.assert_array_equal(
@@ -224,7 +224,7 @@ def test_a_store_that_another_teacher_labeled_is_reported(with_lexicon: Path, tm
     """Imitators of the expert only, on a store that expert and lexicon labeled."""
     train = write_csv(tmp_path / "train.csv", tiny.TEXTS.labeled_texts, tiny.TEXTS.labeled_labels)
     words = ("--labeled", train, "--set", "imitator_training.learns_lexicon=false", "--out", tmp_path / "out")
-    answer = mein("imitate", with_lexicon / "encoded/unlabeled", "--like", with_lexicon, *words)
+    answer = mein("store", "train", with_lexicon / "encoded/unlabeled", "--like", with_lexicon, *words)
     assert answer.code == 0, answer
     assert "the imitators learn from another teacher" in answer.out + answer.err
     assert not (tmp_path / "out" / TEACHER).exists()

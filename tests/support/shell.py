@@ -62,18 +62,18 @@ def answer_of(main: Callable[[], None], *words: object) -> Answer:
     return Answer(code, out.getvalue(), err.getvalue())
 
 
-def fits(text: str) -> bool:
-    """Whether no line of a table or a help text is wider than 80 columns."""
-    return max(map(len, text.splitlines())) <= 80
+def fits(text: str, width: int = 80) -> bool:
+    """Whether no line of a table or a help text is wider than the terminal."""
+    return max(map(len, text.splitlines())) <= width
 
 
-def unexplained(help_text: str) -> list[str]:
+def unexplained(help_text: str, width: int = 80) -> list[str]:
     """Lines of a help that are too wide, or name an option or a command without its whole meaning."""
-    lines = help_text.partition("\n\nOptions:")[2].splitlines()
-    complaints = [line for line in help_text.splitlines() if len(line) > 80]
-    for line, following in zip(lines, [*lines[1:], ""], strict=True):
-        if re.match(r"  (-|[a-z])", line):
-            is_explained = re.search(r"\S {2,}\S", line.strip()) or following.startswith("   ")
+    help_text, _, examples = help_text.partition("\nExamples:\n")
+    complaints = [line for line in [*help_text.splitlines(), *examples.splitlines()] if len(line) > width]
+    for line in help_text.splitlines():
+        if re.match(r"  (    |-\w, )?(-|[a-z])", line):
+            is_explained = re.search(r"\S {2,}[^ -]", line.strip())
             complaints += [] if is_explained and not line.endswith("...") else [line]
     return complaints
 

@@ -47,9 +47,9 @@ def make_stores(folder: Path, shard: int, encoded: str, labeled: str) -> None:
     run = make_run(folder)
     with patch.object(steps, "SHARD_DOCUMENTS", shard):
         words = ("--like", run, "--text", folder / "raw.csv", "--workers", 1)
-        assert mein("encode", *words, "--out", folder / encoded).code == 0
+        assert mein("store", "encode", *words, "--out", folder / encoded).code == 0
         shutil.copytree(folder / encoded, folder / labeled)
-        assert mein("label", folder / labeled, "--by", run, "--workers", 1).code == 0
+        assert mein("store", "label", folder / labeled, "--by", run, "--workers", 1).code == 0
 
 
 def content(path: Path) -> dict[str, bytes]:

@@ -1,0 +1,56 @@
+"""mein evaluate: a run and its controls on labeled documents. One module per command."""
+
+from typing import Annotated
+
+import typer
+
+from mein.cli.console import Output
+from mein.cli.options import AsJson, IsQuiet, IsVerbose, LabelColumn, RunPath, SoftLabelFile, TextColumn
+from mein.cli.runs import columns_of, soft_labels_of
+
+
+def evaluate(
+    run: RunPath,
+    documents: Annotated[str, typer.Argument(metavar="FILE", help="Labeled documents.")],
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
+    soft_labels: SoftLabelFile = None,
+    quiet: IsQuiet = False,
+    verbose: IsVerbose = False,
+    as_json: AsJson = False,
+) -> None:
+    """Evaluate a run and its controls on labeled documents.
+
+    Examples:
+      mein evaluate runs/reviews other.csv
+      mein evaluate runs/reviews other.csv --json > figures.json
+    """
+    from mein.data.corpus import read_all
+    from mein.data.readers import read_documents
+    from mein.evaluation.comparison import compare, verdict_of
+    from mein.evaluation.rendering import render, sentence_of
+    from mein.evaluation.systems import PREVIOUS_RUN
+    from mein.model.loading import Classifiers, FinishedRun
+    from mein.run.evaluate import credited, log_probs_of_all, previous_run_log_probs
+    from mein.runtime.device import choose_device
+
+    given = soft_labels_of(run, soft_labels)
+    finished = FinishedRun.open(run)
+    config = finished.config
+    columns = columns_of(config.columns, text_column, label_column)
+    texts, values = read_all(lambda: read_documents(documents, columns, labeled=True))
+    ids = finished.labels.encode(values, documents)
+    systems = previous_run_log_probs(finished.folder, config, "test", texts)
+    output = Output(quiet, verbose, as_json)
+    classifiers = Classifiers(finished.folder, config, choose_device("auto"), given)
+    systems |= log_probs_of_all(classifiers, "test", texts, output.reporter)
+    has_lexicon = classifiers.mixture.lexicon is not None
+    rows = compare(ids, systems, seed=config.seed, has_lexicon=has_lexicon)
+    verdict = sentence_of(verdict_of(rows, credited(config)))
+    if as_json:
+        output.give({"run": str(run), "systems": [row.to_dict() for row in rows], "verdict": verdict})
+        return
+    output.console.print(render(rows, title=f"{len(ids):,} documents of {documents}"))
+    if config.expert.is_self_training and PREVIOUS_RUN not in systems:
+        output.log(f"{config.expert.from_run}: the previous run is no longer there.")
+    output.log(verdict, "bold")

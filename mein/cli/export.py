@@ -1,0 +1,30 @@
+"""mein export: a run's fine-tuned transformer as a Hugging Face model. One module per command."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mein.cli.console import log, open_console
+from mein.cli.options import RunPath
+
+
+def export(
+    run: RunPath,
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="Folder to create.")],
+) -> None:
+    """Write a run's fine-tuned transformer as a Hugging Face model.
+
+    Use the folder with transformers, or train on other labels from it (--preset transformer).
+
+    Examples:
+      mein export runs/films --out models/films
+      mein train --preset transformer --encoder models/films --labeled train.csv
+    """
+    from mein.sharing import export_transformer
+
+    export_transformer(run, out)
+    log(
+        open_console(),
+        f"Wrote {out}: use it with transformers, or with `mein train --preset transformer --encoder {out}`.",
+    )

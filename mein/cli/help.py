@@ -1,0 +1,219 @@
+"""How help looks and how a wrong command line is refused: headings, aligned columns, examples, one sentence.
+
+Separate from console.py: it is rendered here, because what typer prints differs between its versions.
+"""
+
+import difflib
+import re
+import textwrap
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from mein.cli.paths import PathCommand
+from mein.errors import UsageError
+
+WIDTH = 100  # of help, on a terminal that is at least as wide
+EXAMPLES = "\n\nExamples:\n"
+
+ClickException: type[Exception] = next(
+    kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"
+)
+"""What typer raises for a wrong command line: its own click's, or the package's in older versions."""
+
+Rows = list[tuple[str, str]]
+
+
+class App(typer.Typer):
+    """An app whose commands and groups render their help here."""
+
+    def __init__(self, about: str | None = None) -> None:
+        """An app without commands."""
+        super().__init__(
+            help=about,
+            cls=Group,
+            add_completion=False,
+            pretty_exceptions_enable=False,
+            rich_markup_mode=None,
+            context_settings={"help_option_names": ["-h", "--help"], "max_content_width": WIDTH},
+        )
+
+    def command(self, name: str | None = None, **given: Any) -> Callable[[Any], Any]:
+        """Register a command; `rich_help_panel` is its heading."""
+        return super().command(name, **{"cls": Command} | given)
+
+
+class Command(PathCommand):
+    """A command with its options under headings, and its examples."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Usage, meaning, arguments, options by heading, examples."""
+        shown = [param for param in self.get_params(ctx) if not getattr(param, "hidden", False)]
+        arguments = [param for param in shown if param.param_type_name == "argument"]
+        options = [param for param in shown if param.param_type_name == "option"]
+        needed = [_named(param) for param in options if param.required]
+        _write_usage(formatter, ctx.command_path, *map(_usage, arguments), *needed, "[OPTIONS]")
+        about, _, examples = (self.help or "").partition(EXAMPLES)
+        _write_prose(formatter, about)
+        sections: dict[str, Rows] = {"Arguments": [(_metavar(param), _meaning(param)) for param in arguments]}
+        for param in options:
+            _under(sections, param).append((_flags(param), _meaning(param)))
+        sections["Options"] = sections.pop("Options")  # last, with --help
+        _write_sections(formatter, sections)
+        if examples:
+            formatter.write("\nExamples:\n" + textwrap.indent(textwrap.dedent(examples), "  ") + "\n")
+
+
+class Group(TyperGroup):
+    """Commands under headings."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Usage, meaning, commands by heading, options."""
+        _write_usage(formatter, ctx.command_path, "COMMAND", "[OPTIONS]")
+        _write_prose(formatter, self.help or "")
+        sections: dict[str, Rows] = {}
+        for name in self.list_commands(ctx):
+            command = self.commands[name]
+            if not command.hidden:
+                meaning = (command.help or "").partition("\n")[0]
+                _under(sections, command, "Commands").append((name, meaning))
+        _write_sections(formatter, sections)
+        options = [param for param in self.get_params(ctx) if not getattr(param, "hidden", False)]
+        _write_sections(formatter, {"Options": [(_flags(param), _meaning(param)) for param in options]})
+        formatter.write(f"\n`{ctx.command_path} COMMAND --help` has the options and examples of a command.\n")
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Without any word, show the help as an error."""
+        if not args and not ctx.resilient_parsing:
+            typer.echo(ctx.get_help(), err=True)
+            raise typer.Exit(2)
+        return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Refuse an unknown command and offer the nearest, also of a group."""
+        if args[0] not in self.commands and not ctx.resilient_parsing:
+            near = difflib.get_close_matches(args[0], list(_paths(self)), n=2)
+            offer = (
+                f"did you mean {' or '.join(map(repr, near))}?"
+                if near
+                else f"see `{ctx.command_path} --help`."
+            )
+            raise UsageError(f"`{ctx.command_path}` has no command {args[0]!r}: {offer}")
+        return super().resolve_command(ctx, args)
+
+
+def usage_sentence(problem: Any) -> str:
+    """One sentence about a command line that typer refused."""
+    path = "mein" if problem.ctx is None else problem.ctx.command_path
+    see = f"see `{path} --help`."
+    match type(problem).__name__:
+        case "MissingParameter":
+            params = problem.ctx.command.get_params(problem.ctx)
+            needed = ", ".join(_named(param) for param in params if param.required)
+            return f"{_named(problem.param)} is missing: `{path}` needs {needed}; {see}"
+        case "NoSuchOption":
+            known = [name for param in problem.ctx.command.params for name in param.opts]
+            near = difflib.get_close_matches(problem.option_name, known, n=1)
+            offer = f"did you mean {near[0]!r}?" if near else see
+            return f"`{path}` has no option {problem.option_name!r}: {offer}"
+        case "BadOptionUsage":
+            return f"{problem.option_name} needs a value: give one behind it."
+        case "BadParameter" if problem.param is not None:
+            return f"{_named(problem.param)}: {problem.message.rstrip('.')}; {see}"
+    surplus = re.search(r"extra arguments?(?:\(s\))? \((.*)\)", problem.format_message())
+    what = problem.format_message().rstrip(".") if surplus is None else f"Surplus words {surplus[1]!r}"
+    return f"{what}: {see}"
+
+
+def whole(option: str, least: int, most: int | None = None) -> Callable[[str], int]:
+    """A parser of an option whose value is a whole number within bounds."""
+
+    def parse(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            raise UsageError(f"{option} {str(text)!r}: give a whole number{wish}.") from None
+        if number < least or (most is not None and number > most):
+            raise UsageError(f"{option} {str(text)!r}: give a whole number{wish}.")
+        return number
+
+    wish = f" of at least {least}" if most is None else f" from {least} to {most}"
+    return parse
+
+
+def share(option: str) -> Callable[[str], float]:
+    """A parser of an option whose value is a probability."""
+
+    def parse(text: str) -> float:
+        try:
+            number = float(text)
+        except ValueError:
+            number = -1.0
+        if not 0.0 <= number <= 1.0:
+            raise UsageError(f"{option} {str(text)!r}: give a probability from 0 to 1.")
+        return number
+
+    return parse
+
+
+def _paths(group: Any, before: str = "") -> Iterator[str]:
+    """Every command by what follows `mein`, those of groups included."""
+    for name, command in group.commands.items():
+        yield before + name
+        yield from _paths(command, f"{before}{name} ") if isinstance(command, Group) else ()
+
+
+def _under(sections: dict[str, Rows], what: Any, otherwise: str = "Options") -> Rows:
+    return sections.setdefault(getattr(what, "rich_help_panel", None) or otherwise, [])
+
+
+def _metavar(param: Any) -> str:
+    return str(param.metavar or param.name.upper())
+
+
+def _usage(argument: Any) -> str:
+    return _metavar(argument) if argument.required else f"[{_metavar(argument)}]"
+
+
+def _named(param: Any) -> str:
+    """An option by its long name and metavar, an argument by its metavar."""
+    if param.param_type_name == "argument":
+        return _metavar(param)
+    long = max(param.opts, key=len)
+    return long if param.is_flag else f"{long} {_metavar(param)}"
+
+
+def _flags(option: Any) -> str:
+    """Such as `-o, --out FOLDER`, with room for a short form where there is none."""
+    short = next((name for name in option.opts if len(name) == 2), None)
+    return ("    " if short is None else f"{short}, ") + _named(option)
+
+
+def _meaning(param: Any) -> str:
+    return f"{param.help or ''}{' Required.' if param.required else ''}"
+
+
+def _write_usage(formatter: Any, *words: str) -> None:
+    first, *others = textwrap.wrap(" ".join(words), formatter.width - 7, break_on_hyphens=False)
+    formatter.write("\n".join([f"Usage: {first}", *(f"       {line}" for line in others)]) + "\n")
+
+
+def _write_prose(formatter: Any, text: str) -> None:
+    for paragraph in filter(None, text.strip().split("\n\n")):
+        formatter.write("\n" + textwrap.fill(" ".join(paragraph.split()), formatter.width) + "\n")
+
+
+def _write_sections(formatter: Any, sections: dict[str, Rows]) -> None:
+    """Headings with rows of two columns, which are aligned over all sections."""
+    wide = 2 + max(len(name) for rows in sections.values() for name, _ in rows)
+    for heading, rows in sections.items():
+        if rows:
+            formatter.write(f"\n{heading}:\n")
+        for name, meaning in rows:
+            first, *others = textwrap.wrap(meaning, formatter.width - 2 - wide, break_on_hyphens=False) or [
+                ""
+            ]
+            lines = [f"  {name:{wide}}{first}", *(" " * (2 + wide) + line for line in others)]
+            formatter.write("\n".join(lines).rstrip() + "\n")
