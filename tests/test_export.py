@@ -38,7 +38,7 @@ def exported(run: Path) -> Path:
     out = run.parent / "models/exported"
     answer = mein("export", run, "--out", out)
     assert answer.code == 0, answer
-    assert f"--set expert.model={out}" in answer.out.replace("\n", "")
+    assert f"--encoder {out}" in answer.out.replace("\n", "")
     return out
 
 

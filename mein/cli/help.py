@@ -23,7 +23,7 @@ ClickException: type[Exception] = next(
 )
 """What typer raises for a wrong command line: its own click's, or the package's in older versions."""
 
-Rows = list[tuple[str, str]]
+HelpRows = list[tuple[str, str]]
 
 
 class App(typer.Typer):
@@ -57,7 +57,9 @@ class Command(PathCommand):
         _write_usage(formatter, ctx.command_path, *map(_usage, arguments), *needed, "[OPTIONS]")
         about, _, examples = (self.help or "").partition(EXAMPLES)
         _write_prose(formatter, about)
-        sections: dict[str, Rows] = {"Arguments": [(_metavar(param), _meaning(param)) for param in arguments]}
+        sections: dict[str, HelpRows] = {
+            "Arguments": [(_metavar(param), _meaning(param)) for param in arguments]
+        }
         for param in options:
             _under(sections, param).append((_flags(param), _meaning(param)))
         sections["Options"] = sections.pop("Options")  # last, with --help
@@ -73,7 +75,7 @@ class Group(TyperGroup):
         """Usage, meaning, commands by heading, options."""
         _write_usage(formatter, ctx.command_path, "COMMAND", "[OPTIONS]")
         _write_prose(formatter, self.help or "")
-        sections: dict[str, Rows] = {}
+        sections: dict[str, HelpRows] = {}
         for name in self.list_commands(ctx):
             command = self.commands[name]
             if not command.hidden:
@@ -165,7 +167,7 @@ def _paths(group: Any, before: str = "") -> Iterator[str]:
         yield from _paths(command, f"{before}{name} ") if isinstance(command, Group) else ()
 
 
-def _under(sections: dict[str, Rows], what: Any, otherwise: str = "Options") -> Rows:
+def _under(sections: dict[str, HelpRows], what: Any, otherwise: str = "Options") -> HelpRows:
     return sections.setdefault(getattr(what, "rich_help_panel", None) or otherwise, [])
 
 
@@ -205,7 +207,7 @@ def _write_prose(formatter: Any, text: str) -> None:
         formatter.write("\n" + textwrap.fill(" ".join(paragraph.split()), formatter.width) + "\n")
 
 
-def _write_sections(formatter: Any, sections: dict[str, Rows]) -> None:
+def _write_sections(formatter: Any, sections: dict[str, HelpRows]) -> None:
     """Headings with rows of two columns, which are aligned over all sections."""
     wide = 2 + max(len(name) for rows in sections.values() for name, _ in rows)
     for heading, rows in sections.items():

@@ -41,11 +41,13 @@ StepWorkers = Annotated[
         metavar="N", help="Number of processes. Default: one per core.", parser=whole("--workers", 1)
     ),
 ]
-Labeled = Annotated[
+MovedLabeled = Annotated[
     str | None, typer.Option(metavar="FILE", rich_help_panel=DATA, help=MOVED.format("labeled"))
 ]
-Dev = Annotated[str | None, typer.Option(metavar="FILE", rich_help_panel=DATA, help=MOVED.format("dev"))]
-Test = Annotated[str | None, typer.Option(metavar="FILE", rich_help_panel=DATA, help=MOVED.format("test"))]
+MovedDev = Annotated[str | None, typer.Option(metavar="FILE", rich_help_panel=DATA, help=MOVED.format("dev"))]
+MovedTest = Annotated[
+    str | None, typer.Option(metavar="FILE", rich_help_panel=DATA, help=MOVED.format("test"))
+]
 Quarantine = Annotated[
     bool, typer.Option("--quarantine", help="Check every file first and skip damaged ones.")
 ]
@@ -139,9 +141,9 @@ def train(
     store: StoreAt,
     like: Annotated[Path, typer.Option(metavar="RUN", help="Finished run whose expert and labels are used.")],
     out: Out,
-    labeled: Labeled = None,
-    dev: Dev = None,
-    test: Test = None,
+    labeled: MovedLabeled = None,
+    dev: MovedDev = None,
+    test: MovedTest = None,
     set_: Set = [],  # noqa: B006 - typer reads the default and never changes it
     quarantine: Quarantine = False,
     engine: EngineName = "processes",

@@ -13,7 +13,7 @@ import pytest
 
 from mein.cli.report import report
 from mein.data.corpus import Corpus, source_of_lists
-from mein.errors import RunError
+from mein.errors import RunError, UsageError
 from mein.evaluation.systems import EXPERT, MIXTURE, TFIDF
 from mein.model.artefacts import seal
 from mein.report.charts import number, ticks
@@ -379,7 +379,7 @@ def test_the_command_prints_where_the_page_is(finished: Path, capsys: pytest.Cap
     report([finished])
     assert "report.html" in "".join(capsys.readouterr().out.split())
     assert (finished / "report.html").exists()
-    with pytest.raises(RunError, match="add --out FILE"):
+    with pytest.raises(UsageError, match="add --out FILE"):
         report([finished, finished])
 
 
