@@ -35,7 +35,7 @@ Figures = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Output file for the JSON. Default: stdout.")
 ]
 Workers = Annotated[int, typer.Option(min=1, metavar="N", help="Number of processes that encode text.")]
-Device = Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda, ...")]
+Device = Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda, or cuda:1.")]
 Repeats = Annotated[int, typer.Option(min=1, metavar="N", help="Number of measurements of each.")]
 
 

@@ -43,6 +43,8 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Sizes and schedules; None: "small" without a GPU and "full" with one.
     settings : mapping or None
         Any setting of the configuration by its dotted name: {"imitators.windows": [1, 2]}.
+    encoder : str, path or None
+        A Hugging Face encoder as the expert: a folder or a hub name. Frozen, except with "transformer".
     class_weight : "balanced", mapping or None
         "balanced" gives rare classes the same total weight as common ones; {label: weight} sets each.
     compares : bool
@@ -52,6 +54,8 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     soft_labels : function or None
         A teacher in place of the expert: texts -> probabilities (n, Y), columns in the order of the sorted
         labels. `predict` calls it for every text.
+    from_run : path or None
+        A self-training round: the expert also learns this finished run's predictions for `unlabeled`.
     device : "auto", "cpu", "cuda", ...
     verbose : bool
     random_state : int, RandomState or None
@@ -68,20 +72,24 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         *,
         preset: str | None = None,
         settings: Mapping[str, Any] | None = None,
+        encoder: str | Path | None = None,
         class_weight: str | Mapping[Any, float] | None = None,
         compares: bool = False,
         run_dir: str | Path | None = None,
         soft_labels: SoftLabels | None = None,
+        from_run: str | Path | None = None,
         device: str = "auto",
         verbose: bool = False,
         random_state: int | np.random.RandomState | None = 0,
     ) -> None:
         self.preset = preset
         self.settings = settings
+        self.encoder = encoder
         self.class_weight = class_weight
         self.compares = compares
         self.run_dir = run_dir
         self.soft_labels = soft_labels
+        self.from_run = from_run
         self.device = device
         self.verbose = verbose
         self.random_state = random_state
@@ -216,9 +224,12 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         if self.soft_labels is not None:
             settings.setdefault("expert.kind", "given")
+        if self.from_run is not None:
+            settings["expert.from_run"] = str(Path(self.from_run).resolve())
         if self.class_weight is not None and not isinstance(self.class_weight, Mapping):
             settings["class_weight"] = self.class_weight
-        return load_config(self.preset, overrides=settings)
+        encoder = None if self.encoder is None else str(self.encoder)
+        return load_config(self.preset, overrides=settings, encoder=encoder)
 
     def _adopt(self, path: Path) -> None:
         self.model_ = load_model(path, self.device, self.soft_labels)

@@ -235,7 +235,7 @@ def test_there_is_something_to_check(path: Path) -> None:
 def test_the_first_example_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It finds texts, labels and more_texts where it does not make them, and networks are tiny."""
 
-    def tiny_config(preset: str | None, overrides: dict[str, Any]) -> Config:
+    def tiny_config(preset: str | None, overrides: dict[str, Any], encoder: str | None) -> Config:
         return load_config(preset, overrides=SETTINGS | overrides)
 
     monkeypatch.setattr(mein.api, "load_config", tiny_config)

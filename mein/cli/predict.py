@@ -1,68 +1,143 @@
 """mein predict: labels for the documents of a file. One module per command."""
 
+import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mein.cli.console import Output
 from mein.cli.help import share, whole
-from mein.cli.options import IsQuiet, IsVerbose, RunPath, SoftLabelFile, TextColumn
+from mein.cli.options import AsJson, IsQuiet, IsVerbose, RunPath, SoftLabelFile, TextColumn
 from mein.cli.runs import columns_of, soft_labels_of
-from mein.errors import RunError
+from mein.errors import RunError, UsageError
 
+if TYPE_CHECKING:
+    from mein.data.files import File
+    from mein.data.streams import Stdout
+
+WRITTEN = "Output"  # a heading of the help
+STREAM = Path("-")
+InputFile = Annotated[
+    str, typer.Argument(metavar="FILE", help="Documents: csv, tsv, jsonl, parquet, txt, ...; - reads stdin.")
+]
+OutputFile = Annotated[
+    Path,
+    typer.Option(
+        "--out",
+        "-o",
+        metavar="FILE",
+        rich_help_panel=WRITTEN,
+        help="Output file; its extension sets the format. - writes to stdout.",
+    ),
+]
+StreamFormat = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        metavar="NAME",
+        rich_help_panel=WRITTEN,
+        help="Format of stdin and stdout: csv, tsv, jsonl, csv.gz, and others. Default: jsonl.",
+    ),
+]
+ImitatorsOnly = Annotated[
+    bool, typer.Option("--imitators-only", help="Skip the expert: faster, slightly less accurate.")
+]
 AbstainBelow = Annotated[
     float,
     typer.Option(
-        metavar="P", help="Leave the label empty below this probability.", parser=share("--abstain-below")
+        metavar="P",
+        rich_help_panel=WRITTEN,
+        help="Leave the label empty below this probability.",
+        parser=share("--abstain-below"),
+    ),
+]
+AllProbabilities = Annotated[
+    bool,
+    typer.Option(
+        "--all-probabilities", rich_help_panel=WRITTEN, help="Also write a column p_LABEL per class."
     ),
 ]
 Fragments = Annotated[
     int,
     typer.Option(
-        metavar="N", help="Also write the N most influential fragments.", parser=whole("--fragments", 0)
+        metavar="N",
+        rich_help_panel=WRITTEN,
+        help="Also write the N most influential fragments.",
+        parser=whole("--fragments", 0),
     ),
+]
+ResumeParts = Annotated[
+    bool,
+    typer.Option("--resume", rich_help_panel=WRITTEN, help="Continue a prediction that was stopped."),
 ]
 
 
 def predict(
     run: RunPath,
-    documents: Annotated[
-        str, typer.Argument(metavar="FILE", help="Documents: csv, tsv, jsonl, parquet, txt, ...")
-    ],
-    out: Annotated[
-        Path,
-        typer.Option("--out", "-o", metavar="FILE", help="Output file; its extension sets the format."),
-    ],
+    documents: InputFile,
+    out: OutputFile,
+    stream_format: StreamFormat = None,
     text_column: TextColumn = None,
     soft_labels: SoftLabelFile = None,
-    imitators_only: Annotated[
-        bool, typer.Option("--imitators-only", help="Skip the expert: faster, slightly less accurate.")
-    ] = False,
+    imitators_only: ImitatorsOnly = False,
     abstain_below: AbstainBelow = 0.0,
-    all_probabilities: Annotated[
-        bool, typer.Option("--all-probabilities", help="Also write a column p_LABEL per class.")
-    ] = False,
+    all_probabilities: AllProbabilities = False,
     fragments: Fragments = 0,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue a prediction that was stopped.")] = False,
+    resume: ResumeParts = False,
     quiet: IsQuiet = False,
     verbose: IsVerbose = False,
+    as_json: AsJson = False,
 ) -> None:
     """Label the documents of a file of any size.
 
     Examples:
       mein predict runs/reviews new.parquet --out labeled.parquet
       mein predict runs/reviews new.csv --out labeled.csv --abstain-below 0.8
+      zcat raw.jsonl.gz | mein predict runs/reviews - --out - | head
     """
+    places = Places.of(documents, out, stream_format, resume=resume, as_json=as_json)
     from mein.model.loading import load_model
     from mein.predict.predict import Wanted, predict_file
 
-    output, model = Output(quiet, verbose), load_model(run, soft_labels=soft_labels_of(run, soft_labels))
+    output = Output(quiet, verbose, as_json or out == STREAM)
+    model = load_model(run, soft_labels=soft_labels_of(run, soft_labels))
     if not len(model.gates):
         given = {"--imitators-only": imitators_only, "--fragments": fragments > 0}
         for option in (name for name, is_given in given.items() if is_given):
             raise RunError(f"{run} has no imitators: remove {option}.")
     column = columns_of(model.config.columns, text_column, None).text
     wanted = Wanted(column, imitators_only, abstain_below, all_probabilities, fragments)
-    count = predict_file(model, documents, out, wanted, output.reporter, resume=resume)
-    output.log(f"Labeled {count:,} documents in {out}.")
+    started = time.monotonic()
+    count = predict_file(model, places.source, places.target, wanted, output.reporter, resume=resume)
+    output.log(f"Labeled {count:,} documents in {places.target}.")
+    if as_json:
+        seconds = time.monotonic() - started
+        rate = {"seconds": seconds, "documents_per_second": count / seconds}
+        output.give({"documents": count, "out": str(out), **rate})
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where documents come from and go to: files or streams."""
+
+    source: "str | File"
+    target: "Path | Stdout"
+
+    @classmethod
+    def of(
+        cls, documents: str, out: Path, stream_format: str | None, *, resume: bool, as_json: bool
+    ) -> "Places":
+        """Files, or streams where `-` stands for them; refuses what does not go together."""
+        from mein.data.streams import USUAL, Stdout, stdin_file
+
+        reads, writes = documents == str(STREAM), out == STREAM
+        if stream_format is not None and not (reads or writes):
+            raise UsageError(f"--format {stream_format!r} is for stdin and stdout: remove it.")
+        if resume and (reads or writes):
+            raise UsageError("--resume cannot continue a stream: remove it, or name FILE and --out.")
+        if as_json and writes:
+            raise UsageError("--json and --out - would both write to stdout: remove one of them.")
+        name = USUAL if stream_format is None else stream_format
+        return cls(stdin_file(name) if reads else documents, Stdout(name) if writes else out)

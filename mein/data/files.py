@@ -94,6 +94,9 @@ class File:
     label: str | None = None  # the subfolder, for a text file in a folder
     is_document: bool = False  # the complete file is one document
 
+    def __str__(self) -> str:
+        return self.name
+
 
 def locate(name: str) -> tuple[Any, str]:
     """The file system and the path on it for a local path or a fsspec URL."""

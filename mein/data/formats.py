@@ -60,8 +60,10 @@ def format_of(name: str) -> tuple[Format, Compression | None]:
     return found, compression
 
 
-def find_files(source: Source) -> list[File]:
+def find_files(source: Source | File) -> list[File]:
     """The files of a source, in reading order; at least one."""
+    if isinstance(source, File):
+        return [source]
     if not isinstance(source, str | os.PathLike):
         return [file for part in source for file in find_files(part)]
     name = os.fspath(source)
@@ -194,6 +196,8 @@ class Writer:
 def _writing(name: str) -> Iterator[None]:
     try:
         yield
+    except BrokenPipeError:  # nobody reads standard output any more
+        raise
     except OSError as error:
         reason = error.strerror or str(error)
         raise InputError(

@@ -44,7 +44,7 @@ def read_documents(
         raise _empty(files)
 
 
-def read_tables(source: Source) -> Iterator[pa.RecordBatch]:
+def read_tables(source: Source | File) -> Iterator[pa.RecordBatch]:
     """Stream the rows of a source with every column; a folder has the columns file and text."""
     files = find_files(source)
     is_empty = True

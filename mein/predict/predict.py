@@ -1,6 +1,7 @@
 """Files of any size in, the same files out with a label and its probability; one chunk at a time."""
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, count
@@ -11,13 +12,15 @@ import numpy as np
 import pyarrow as pa
 
 from mein.data.columns import find_text_column
+from mein.data.files import File
 from mein.data.formats import open_writer
 from mein.data.readers import plain_text, read_tables
+from mein.data.streams import Stdout
 from mein.errors import InputError
 from mein.explain import Fragment, top_fragments
 from mein.model.build import SoftLabelReader
 from mein.model.model import Encoded, Model
-from mein.predict.resume import identity_of, open_parts
+from mein.predict.resume import NoParts, Parts, identity_of, open_parts
 from mein.runtime.progress import Quiet, Reporter
 
 FRAGMENTS = pa.list_(
@@ -130,8 +133,8 @@ class Columns:
 
 def predict_file(
     model: Model,
-    source: str,
-    target: Path,
+    source: str | File,
+    target: Path | Stdout,
     wanted: Wanted = Wanted(),  # noqa: B008 - frozen
     reporter: Reporter | None = None,
     *,
@@ -142,14 +145,16 @@ def predict_file(
     If the source has a column `label`, the new one is `predicted_label`, and likewise for other names. With
     `resume`, finished parts are read from OUT.parts, and the output has the same bytes as without an
     interruption (on a CPU with the same number of threads).
+
+    The source may be standard input, and the target standard output: nothing is kept then.
     """
     documents = 0
     columns: Columns | None = None
     label = Predictor(model, imitators_only=wanted.imitators_only, fragments=wanted.fragments)
     reporter = Quiet() if reporter is None else reporter
     with (
-        open_parts(target, _identity(model, source, wanted), resume, reporter.log) as parts,
-        open_writer(target) as writer,
+        _open_parts(model, source, target, wanted, resume, reporter) as parts,
+        target.writer() if isinstance(target, Stdout) else open_writer(target) as writer,
         reporter.task("predicting", None) as task,
     ):
         for number, batches in enumerate(chunks(read_tables(source), _rows(model, wanted))):
@@ -163,6 +168,17 @@ def predict_file(
             documents += len(texts)
             task.advance(len(texts))
     return documents
+
+
+def _open_parts(
+    model: Model, source: str | File, target: Path | Stdout, wanted: Wanted, resume: bool, reporter: Reporter
+) -> AbstractContextManager[Parts | NoParts]:
+    """The finished parts, which a stream does not have."""
+    if isinstance(source, str) and isinstance(target, Path):
+        return open_parts(target, _identity(model, source, wanted), resume, reporter.log)
+    if resume:
+        raise InputError("A prediction from or to a stream cannot be resumed: name both files.")
+    return nullcontext(NoParts())
 
 
 def _rows(model: Model, wanted: Wanted) -> int:
@@ -201,11 +217,11 @@ def _identity(model: Model, source: str, wanted: Wanted) -> dict[str, Any]:
     )
 
 
-def _columns(names: list[str], wanted: Wanted, source: str, model: Model) -> Columns:
+def _columns(names: list[str], wanted: Wanted, source: str | File, model: Model) -> Columns:
     free = partial(free_name, names)
     classes = model.labels.classes if wanted.all_probabilities else ()
     return Columns(
-        find_text_column(names, wanted.text_column, source),
+        find_text_column(names, wanted.text_column, str(source)),
         free("label"),
         free("probability"),
         tuple(free(f"p_{label}") for label in classes),
@@ -219,7 +235,7 @@ def free_name(taken: list[str], name: str) -> str:
     return next(free for free in chain((name, f"predicted_{name}"), numbered) if free not in taken)
 
 
-def _texts(batches: list[pa.RecordBatch], columns: Columns, source: str, done: int) -> list[str]:
+def _texts(batches: list[pa.RecordBatch], columns: Columns, source: str | File, done: int) -> list[str]:
     """The texts of batches, whose columns must have the same meaning as in the first one."""
     texts: list[str] = []
     for batch in batches:
@@ -229,7 +245,7 @@ def _texts(batches: list[pa.RecordBatch], columns: Columns, source: str, done: i
                 f"{source} has a column {name!r} below row {above} that it lacks above: rename it, since "
                 "predictions are written under that name."
             )
-        values = batch.column(find_text_column(names, columns.text, source)).to_pylist()
+        values = batch.column(find_text_column(names, columns.text, str(source))).to_pylist()
         texts += [plain_text(value, f"{source} row {row}") for row, value in enumerate(values, above + 1)]
     return texts
 

@@ -15,9 +15,9 @@ takes 8 bytes per document and class, more with fragments; it is removed when th
 import hashlib
 import json
 import os
-import shutil
+import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from mein.runtime.files import is_temporary, refuse_nameless, write_atomically
 from mein.runtime.run_folder import RunFolder
 
 MANIFEST = "manifest.json"
+PART = re.compile(r"\d{6,}\.arrow")
 DIGEST_BYTES = 16
 
 
@@ -66,6 +67,14 @@ def open_parts(
             raise
         _settle(target)
         parts.remove()
+
+
+class NoParts:
+    """The parts of a prediction from or to a stream, none of which is kept."""
+
+    def table(self, number: int, make: Callable[[], pa.Table]) -> pa.Table:
+        """A new part."""
+        return make()
 
 
 class Parts:
@@ -119,12 +128,21 @@ class Parts:
 
     def done(self) -> int:
         """How many parts there are."""
-        return len(list(self.folder.path.glob("*.arrow")))
+        return len(self._parts())
 
     def remove(self) -> None:
-        """Remove the folder, its parts first: without a manifest they would be unknown files."""
+        """Remove the folder, its parts first: without a manifest they would be unknown files.
+
+        What somebody else put there is left.
+        """
         self._clear(keeps_parts=False)
-        shutil.rmtree(self.folder.path, ignore_errors=True)
+        with suppress(OSError):
+            for name in (MANIFEST, ".lock"):
+                (self.folder / name).unlink(missing_ok=True)
+            self.folder.path.rmdir()
+
+    def _parts(self) -> list[Path]:
+        return [path for path in self.folder.path.glob("*.arrow") if PART.fullmatch(path.name)]
 
     def _found(self) -> dict[str, Any] | None:
         """The manifest, if there is one; refuses a folder with unknown files."""
@@ -150,7 +168,7 @@ class Parts:
             path for path in self.target.parent.glob(".*.tmp") if is_temporary(path.name, self.target.name)
         ]
         inside = [path for path in self.folder.path.iterdir() if is_temporary(path.name)]
-        unwanted = [] if keeps_parts else list(self.folder.path.glob("*.arrow"))
+        unwanted = [] if keeps_parts else self._parts()
         for path in [*beside, *inside, *unwanted]:
             path.unlink(missing_ok=True)
 

@@ -272,10 +272,14 @@ def ready_store(like: FinishedRun, store: Store) -> Store:
 
 def settings_like(like: FinishedRun, overrides: Mapping[str, Any]) -> Config:
     """The settings of a run, with others for its imitators and its mixture."""
-    if like.config.expert.from_run is not None or like.config.expert.traits.reads == "probabilities":
+    expert = like.config.expert
+    option = (
+        "--from-run" if expert.is_self_training else "--soft-labels" if not expert.traits.learns else None
+    )
+    if option is not None:
         raise ConfigError(
-            f"The run in {like.folder.path} was trained with --from-run or --soft-labels: "
-            "its imitators cannot learn from a store. Give a run without them."
+            f"{like.folder.path} was trained with {option}, which `mein store train` does not support: "
+            "give a run that was trained without it."
         )
     for name in overrides:
         if name.split(".")[0] not in FREE:

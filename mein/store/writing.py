@@ -1,6 +1,7 @@
 """Documents to stores: shard by shard, in parallel processes, and never twice; small stores from rows."""
 
 import math
+import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -39,6 +40,7 @@ from mein.store.worker import CONFIG, PIECES, WORDS, ShardJob, send, write_shard
 from mein.text.indexer import Indexer
 from mein.text.ragged import concatenate
 
+OWN = re.compile(r"shard-\d+(\.\w+)*\.(arrow|parquet)|labels\.json|quarantine")
 DIED = (
     "A process that encodes text died (exit code {code}), possibly out of memory; "
     "encode with one worker (runtime.workers = 1): complete shards are kept."
@@ -110,8 +112,14 @@ def write_store(
     """
     place, facts = place_of(at), facts or {}
     rank, world = part
-    if MANIFEST in place.names():
+    names = place.names()
+    if MANIFEST in names:
         return _finished(at, indexer, facts)
+    unknown = [name for name in names if not OWN.fullmatch(name)]
+    if unknown:
+        raise RunError(
+            f"{place} exists and is not a store of mein (it holds {unknown[0]!r}): choose an empty folder."
+        )
     with place.held() if rank == 0 else nullcontext():
         if world > 1:
             barrier()  # only after it, the folder exists and is cleared

@@ -365,11 +365,11 @@ def test_imitators_alone_need_no_teacher(
 
 
 def test_evaluate_and_explain_ask_it_too(run: Path, folder: Path, others: tuple[Path, Path]) -> None:
-    rows = json.loads(mein("evaluate", run, folder / "test.csv", "--json").out)
+    rows = json.loads(mein("evaluate", run, folder / "test.csv", "--json").out)["systems"]
     assert rows[0]["error"] == pytest.approx(error(teacher_probs(TEXTS.test_texts), TEXTS.test_labels))
     labels = [str(label) for label in linear.predict(NEW)]
     documents = write_csv(folder / "labeled.csv", NEW, labels)
-    rows = json.loads(mein("evaluate", run, documents, "--soft-labels", others[1], "--json").out)
+    rows = json.loads(mein("evaluate", run, documents, "--soft-labels", others[1], "--json").out)["systems"]
     assert rows[0]["error"] == 0.0
     refuses(silent(NEW[0]), "explain", run, NEW[0])
     explained = json.loads(mein("explain", run, NEW[0], "--soft-labels", others[1], "--json").out)

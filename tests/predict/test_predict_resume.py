@@ -285,6 +285,18 @@ def test_a_folder_of_somebody_else_is_left_alone(model: Model, tmp_path: Path) -
     assert (tmp_path / "out.csv.parts" / "thesis.txt").exists()
 
 
+def test_what_somebody_put_beside_the_parts_is_left(model: Model, tmp_path: Path) -> None:
+    """Also where parts are dropped because they belong to another prediction."""
+    source, out = write_source(tmp_path), tmp_path / "out.csv"
+    parts = tmp_path / "out.csv.parts"
+    parts.mkdir()
+    (parts / "manifest.json").write_text('{"mein": 2, "model": "another"}', encoding="utf-8")
+    for name in ("thesis.arrow", "thesis.txt", "000000.arrow"):
+        (parts / name).write_text("mine", encoding="utf-8")
+    assert predict_file(model, str(source), out) == len(NEW)
+    assert sorted(path.name for path in parts.iterdir()) == ["thesis.arrow", "thesis.txt"]
+
+
 def test_two_at_once_are_refused(model: Model, tmp_path: Path) -> None:
     source, out = write_source(tmp_path), tmp_path / "out.csv"
 

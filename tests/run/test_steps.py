@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from mein.errors import InputError, RunError
+from mein.errors import ConfigError, InputError, RunError
 from mein.model.artefacts import load_indexer, seal
 from mein.model.loading import Classifiers, FinishedRun, load_model, read_config
 from mein.run import steps
@@ -277,6 +278,29 @@ def test_a_store_that_changes_under_a_run_is_refused(home: Path, tmp_path: Path)
     labels = (store / "labels.json").read_text(encoding="utf-8")
     (store / "labels.json").write_text(labels + " ", encoding="utf-8")
     refuses(r"The store .*labeled has changed since .*unlabeled was made from it: restore it, or.*", *words)
+
+
+def test_a_folder_of_something_else_takes_no_store(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work", encoding="utf-8")
+    refuses(
+        rf"{tmp_path} exists and is not a store of mein \(it holds 'thesis\.tex'\): choose an empty folder\.",
+        *("store", "encode", "--like", home / "run", "--text", home / "raw.csv", "--out", tmp_path),
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+@pytest.mark.parametrize(
+    ("option", "other"),
+    [("--from-run", {"from_run": "x"}), ("--soft-labels", {"kind": "given", "model": "x"})],
+)
+def test_a_store_trains_no_run_with_another_teacher(home: Path, option: str, other: dict[str, str]) -> None:
+    run = FinishedRun.open(home / "run")
+    expert = run.config.expert.model_copy(update=other)
+    with pytest.raises(
+        ConfigError,
+        match=rf"/run was trained with {option}, which `mein store train` does not support: give a run ",
+    ):
+        steps.settings_like(replace(run, config=run.config.model_copy(update={"expert": expert})), {})
 
 
 # Labels that somebody else wrote

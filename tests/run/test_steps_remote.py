@@ -175,6 +175,7 @@ def test_an_unknown_kind_of_url_is_named(home: Path) -> None:
     )
     refuses(
         r"memory://empty/store holds no finished store .*",
+        "store",
         "label",
         "memory://empty/store",
         "--by",
