@@ -97,7 +97,7 @@ def predict(
       mein predict runs/reviews new.csv --out labeled.csv --abstain-below 0.8
       zcat raw.jsonl.gz | mein predict runs/reviews - --out - | head
     """
-    places = Places.of(documents, out, stream_format, resume=resume, as_json=as_json)
+    places = DocumentPlaces.of(documents, out, stream_format, resume=resume, as_json=as_json)
     from mein.model.loading import load_model
     from mein.predict.predict import Wanted, predict_file
 
@@ -119,7 +119,7 @@ def predict(
 
 
 @dataclass(frozen=True)
-class Places:
+class DocumentPlaces:
     """Where documents come from and go to: files or streams."""
 
     source: "str | File"
@@ -128,7 +128,7 @@ class Places:
     @classmethod
     def of(
         cls, documents: str, out: Path, stream_format: str | None, *, resume: bool, as_json: bool
-    ) -> "Places":
+    ) -> "DocumentPlaces":
         """Files, or streams where `-` stands for them; refuses what does not go together."""
         from mein.data.streams import USUAL, Stdout, stdin_file
 

@@ -451,7 +451,6 @@ USAGE = {
     "predict a b -o c --abstain-below nan": r"--abstain-below 'nan': give a probability from 0 to 1\.",
     "serve a --port 70000": r"--port '70000': give a whole number from 0 to 65535\.",
     "completion csh": r"Unknown shell 'csh': choose one of bash, zsh, fish\.",
-    "report a b": r"A comparison of 2 runs needs an output file: add --out FILE\.html\.",
 }
 
 

@@ -94,17 +94,17 @@ def test_a_broken_pipe_ends_quietly(run: Path, tmp_path: Path) -> None:
 
 
 STREAMS = {
-    "a.csv -o b.csv --format csv": r"--format 'csv' is for stdin and stdout: remove it\.",
+    "/dev/null -o b.csv --format csv": r"--format 'csv' is for stdin and stdout: remove it\.",
     "- -o b.csv --format xml": r"--format 'xml' is unknown: choose csv, tsv, jsonl, parquet, or txt, .*\.",
     "- -o b.csv --format parquet": r"Standard input cannot be parquet: give the file by its path\.",
     "- -o b.csv --resume": r"--resume cannot continue a stream: remove it, or name FILE and --out\.",
-    "a.csv -o - --json": r"--json and --out - would both write to stdout: remove one of them\.",
+    "/dev/null -o - --json": r"--json and --out - would both write to stdout: remove one of them\.",
 }
 
 
 @pytest.mark.parametrize("words", STREAMS)
-def test_what_streams_cannot_do_is_refused_before_the_model_is_loaded(words: str) -> None:
-    refuses(STREAMS[words], "predict", "nowhere", *words.split())
+def test_what_streams_cannot_do_is_refused(words: str, run: Path) -> None:
+    refuses(STREAMS[words], "predict", run, *words.split())
 
 
 # JSON.
