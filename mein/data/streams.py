@@ -21,7 +21,7 @@ class _Stdin:
 
     def open(self, path: str, mode: str) -> Any:
         """Standard input, which is not closed with what reads it."""
-        return open(sys.stdin.fileno(), mode, closefd=False)
+        return io.FileIO(sys.stdin.fileno(), closefd=False)
 
 
 def stdin_file(name: str = USUAL) -> File:
