@@ -13,6 +13,7 @@ import numpy as np
 from fastapi import FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
+from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import Field, TypeAdapter, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
@@ -22,7 +23,7 @@ from mein.errors import MeinError
 from mein.model.model import Model
 from mein.serve.batching import Batcher
 from mein.serve.files import CsvLabeler
-from mein.serve.guard import MEDIA_TYPE, Guard, Metrics, Refused, error_body
+from mein.serve.guard import Guard, Metrics, Refused, error_body
 from mein.serve.schema import (
     Explained,
     Health,
@@ -224,7 +225,7 @@ def _add_watching(app: FastAPI, service: Service) -> None:
     )
     async def metrics() -> Response:
         """Requests, texts, latencies and batch sizes since the start."""
-        return Response(service.metrics.render(), media_type=MEDIA_TYPE)
+        return Response(service.metrics.render(), media_type=CONTENT_TYPE_LATEST)
 
 
 def _add_page(app: FastAPI) -> None:

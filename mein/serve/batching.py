@@ -78,12 +78,12 @@ class Batcher:
     async def _wait(self, texts: list[str], function: Callable[[], Any] | None) -> Any:
         assert self._loop is not None, "started before"
         answer = self._loop.create_future()
-        self._metrics.waiting_texts += len(texts)
+        self._metrics.waiting_texts.inc(len(texts))
         try:
             self._jobs.put(Job(texts, function, answer))
             return await answer
         finally:
-            self._metrics.waiting_texts -= len(texts)
+            self._metrics.waiting_texts.dec(len(texts))
 
     def _work(self) -> None:
         """The thread: gather, run, hand back, until a None comes."""
@@ -146,8 +146,8 @@ class Batcher:
         """Wake the callers; runs in the event loop, once a batch."""
         texts = sum(len(job.texts) for job in outcome.jobs)
         if texts:
-            self._metrics.batch_texts.add(texts)
-            self._metrics.batch_seconds.add(outcome.seconds)
+            self._metrics.batch_texts.observe(texts)
+            self._metrics.batch_seconds.observe(outcome.seconds)
         for place, job in enumerate(outcome.jobs):
             if job.answer.done():
                 continue

@@ -1,7 +1,6 @@
 """Every request is limited, measured, and logged here; no answer holds a traceback.
 
-Logs are one JSON object per line, about requests and never about the texts in them. Metrics are text for
-Prometheus; only the event loop's thread writes them.
+Logs are one JSON object per line, about requests and never about the texts in them.
 """
 
 import asyncio
@@ -11,13 +10,10 @@ import json
 import logging
 import time
 import traceback
-from bisect import bisect_left
-from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -77,110 +73,42 @@ def log_config() -> dict[str, Any]:
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 SIZES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0)
-MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-class Histogram:
-    """The number of values below each bound.
-
-    >>> seen = Histogram((1.0, 2.0))
-    >>> seen.add(1.5)
-    >>> list(seen.lines("x", ""))
-    ['x_bucket{le="1"} 0', 'x_bucket{le="2"} 1', 'x_bucket{le="+Inf"} 1', 'x_sum 1.5', 'x_count 1']
-    """
-
-    def __init__(self, bounds: Sequence[float]) -> None:
-        self.bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.sum = 0.0
-
-    @property
-    def count(self) -> int:
-        """How many values there were."""
-        return sum(self.counts)
-
-    def add(self, value: float) -> None:
-        """Count a value."""
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.sum += value
-
-    def lines(self, name: str, labels: str) -> Iterator[str]:
-        """The cumulative counts, the sum and the number, with labels such as `path="/"`."""
-        below = 0
-        for bound, count in zip((*self.bounds, None), self.counts, strict=True):
-            below += count
-            le = f'le="{"+Inf" if bound is None else format(bound, "g")}"'
-            yield f"{name}_bucket{{{labels + ',' if labels else ''}{le}}} {below}"
-        named = f"{{{labels}}}" if labels else ""
-        yield f"{name}_sum{named} {self.sum:.9g}"
-        yield f"{name}_count{named} {below}"
-
-
-@dataclass
 class Metrics:
-    """Everything that is counted since the start."""
+    """Everything that is counted since the start, for Prometheus; a server has its own registry."""
 
-    requests: Counter[tuple[str, int]] = field(default_factory=Counter)
-    """By path and status."""
-    texts: Counter[str] = field(default_factory=Counter)
-    """Texts answered, by path."""
-    seconds: dict[str, Histogram] = field(default_factory=dict)
-    """Of a request, body and answer, by path."""
-    batch_texts: Histogram = field(default_factory=lambda: Histogram(SIZES))
-    batch_seconds: Histogram = field(default_factory=lambda: Histogram(SECONDS))
-    in_flight: int = 0
-    waiting_texts: int = 0
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        here: dict[str, Any] = {"registry": self.registry}
+        self.requests = Counter("mein_requests", "Requests answered.", ["path", "status"], **here)
+        self.texts = Counter("mein_texts", "Texts answered.", ["path"], **here)
+        self.seconds = Histogram(
+            "mein_request_seconds",
+            "From a request's first byte to its answer.",
+            ["path"],
+            buckets=SECONDS,
+            **here,
+        )
+        self.batch_texts = Histogram(
+            "mein_batch_texts", "Texts in a batch of the model.", buckets=SIZES, **here
+        )
+        self.batch_seconds = Histogram(
+            "mein_batch_seconds", "Time that the model took for a batch.", buckets=SECONDS, **here
+        )
+        self.in_flight = Gauge("mein_requests_in_flight", "Requests that are being answered.", **here)
+        self.waiting_texts = Gauge("mein_waiting_texts", "Texts that wait for the model.", **here)
+        ProcessCollector(**here)
 
     def add_request(self, path: str, status: int, seconds: float, texts: int) -> None:
         """Count an answered request."""
-        self.requests[path, status] += 1
-        self.texts[path] += texts
-        self.seconds.setdefault(path, Histogram(SECONDS)).add(seconds)
+        self.requests.labels(path, status).inc()
+        self.texts.labels(path).inc(texts)
+        self.seconds.labels(path).observe(seconds)
 
-    def render(self) -> str:
+    def render(self) -> bytes:
         """The text that Prometheus reads."""
-        return "\n".join([*self._counted(), *self._measured(), *self._standing()]) + "\n"
-
-    def _counted(self) -> Iterator[str]:
-        yield from _head("mein_requests_total", "counter", "Requests answered.")
-        for (path, status), count in sorted(self.requests.items()):
-            yield f'mein_requests_total{{path="{path}",status="{status}"}} {count}'
-        yield from _head("mein_texts_total", "counter", "Texts answered.")
-        for path, count in sorted(self.texts.items()):
-            yield f'mein_texts_total{{path="{path}"}} {count}'
-
-    def _measured(self) -> Iterator[str]:
-        yield from _head("mein_request_seconds", "histogram", "From a request's first byte to its answer.")
-        for path, histogram in sorted(self.seconds.items()):
-            yield from histogram.lines("mein_request_seconds", f'path="{path}"')
-        yield from _head("mein_batch_texts", "histogram", "Texts in a batch of the model.")
-        yield from self.batch_texts.lines("mein_batch_texts", "")
-        yield from _head("mein_batch_seconds", "histogram", "Time that the model took for a batch.")
-        yield from self.batch_seconds.lines("mein_batch_seconds", "")
-
-    def _standing(self) -> Iterator[str]:
-        yield from _head("mein_requests_in_flight", "gauge", "Requests that are being answered.")
-        yield f"mein_requests_in_flight {self.in_flight}"
-        yield from _head("mein_waiting_texts", "gauge", "Texts that wait for the model.")
-        yield f"mein_waiting_texts {self.waiting_texts}"
-        memory = resident_bytes()
-        if memory is not None:
-            yield from _head("process_resident_memory_bytes", "gauge", "Resident memory.")
-            yield f"process_resident_memory_bytes {memory}"
-
-
-def resident_bytes(process: int | str = "self") -> int | None:
-    """The memory that a process holds now; None where the system does not report it."""
-    try:
-        status = Path(f"/proc/{process}/status").read_text(encoding="utf-8")
-    except OSError:
-        return None
-    return next(1024 * int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
-
-
-def _head(name: str, kind: str, meaning: str) -> Iterator[str]:
-    yield f"# HELP {name} {meaning}"
-    yield f"# TYPE {name} {kind}"
+        return generate_latest(self.registry)
 
 
 OPEN = {"/", "/page.js", "/page.css", "/icon.svg", "/health"}  # need no token
@@ -220,6 +148,7 @@ class Guard:
         self.app = app
         self.settings = settings
         self.metrics = metrics
+        self.in_flight = 0
         self.token = None if token is None else _digest(token.encode("utf-8"))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -228,7 +157,8 @@ class Guard:
             await self.app(scope, receive, send)
             return
         visit = Visit(scope, receive, send, self.settings)
-        self.metrics.in_flight += 1
+        self.in_flight += 1
+        self.metrics.in_flight.inc()
         try:
             await self._answer(visit)
         except ClientDisconnect:
@@ -238,7 +168,8 @@ class Guard:
             if visit.status == 0:
                 await visit.refuse(Refused(500, "Internal error: see the server's log."))
         finally:
-            self.metrics.in_flight -= 1
+            self.in_flight -= 1
+            self.metrics.in_flight.dec()
             self._note(visit)
 
     async def _answer(self, visit: "Visit") -> None:
@@ -251,7 +182,7 @@ class Guard:
 
     def _check(self, visit: "Visit") -> None:
         """Raise for what can be refused before the body is read."""
-        is_busy = self.metrics.in_flight > self.settings.requests
+        is_busy = self.in_flight > self.settings.requests
         if is_busy and visit.path not in OPEN:
             raise Refused(503, "The server is busy: try again in a moment.", retry_after="1")
         if self.token is not None and visit.path not in OPEN and not self._is_known(visit):
