@@ -108,6 +108,8 @@ def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 def sentence_of(errors: Sequence[Any]) -> str:
     """One sentence about the first thing that is wrong; it never quotes what was sent."""
+    if errors[0]["type"] == "json_invalid":
+        return f"The body: Invalid JSON: {errors[0]['ctx']['error']}."
     # A value may be a text or a list of texts: report on the kind that was sent.
     specific = [error for error in errors if error["type"] not in ("string_type", "list_type")]
     chosen = specific[0] if specific else max(errors, key=lambda error: len(error["loc"]))
