@@ -115,10 +115,6 @@ OPEN = {"/", "/page.js", "/page.css", "/icon.svg", "/health"}  # need no token
 KNOWN = OPEN | {"/predict", "/explain", "/label", "/metrics", "/openapi.json"}
 FILES = {"/label"}
 CLIENT_GONE = 499  # in logs and metrics: the client had disconnected
-DRAINED_SECONDS = (
-    1.0  # how long the body of a refused request is still read, so that its sender gets the answer
-)
-DRAINED_BYTES = 32_000_000
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; "
@@ -266,9 +262,9 @@ class Visit:
         """A part of the answer, with the headers that every answer has."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            if self.status >= 400 and self.status != 408 and b"expect" not in self.headers:
-                await self._drain()
-            closing = [] if self._has_body or self.method == "GET" else [(b"connection", b"close")]
+            # uvicorn reads on to the end of a refused body, unless it comes too slowly or not at all
+            is_cut = not self._has_body and (self.status == 408 or b"expect" in self.headers)
+            closing = [(b"connection", b"close")] if is_cut else []
             message["headers"] = [
                 *message["headers"],
                 *HEADERS,
@@ -278,18 +274,6 @@ class Visit:
         else:
             self.bytes_out += len(message.get("body", b""))
         await self._send(message)
-
-    async def _drain(self) -> None:
-        """Keep reading for a while: a sender that is cut off would never see the answer."""
-        left = DRAINED_BYTES
-        try:
-            async with asyncio.timeout(DRAINED_SECONDS):
-                while left > 0 and not self._has_body and self.method != "GET":
-                    message = await self._receive()
-                    left -= len(message.get("body", b""))
-                    self._has_body = not message.get("more_body", False)
-        except TimeoutError:
-            return
 
     async def refuse(self, refusal: Refused) -> None:
         """Answer with a status and one sentence."""

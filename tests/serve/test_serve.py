@@ -539,6 +539,10 @@ def test_bodies_that_are_too_large_are_refused(servers: list[Server]) -> None:
             connection.sendall(b"2710\r\n" + b"a" * 10_000 + b"\r\n")
         connection.sendall(b"0\r\n\r\n")
         assert read(connection).status == 413
+    with servers[0].connect() as connection:  # which can be used again
+        for length, status in ((100_000, 413), (1, 200)):
+            connection.sendall(request("/predict", {"text": "a" * length}))
+            assert read(connection).status == status
     file = servers[0].ask("/label", b"text\n" + b"good\n" * 50_000, content_type="text/csv")
     assert file.json == {"error": "The body is larger than 200,000 bytes: send it in parts."}
 
