@@ -24,6 +24,7 @@ from mein.model.loading import load_model
 from mein.run.evaluate import read_verdict
 from mein.run.pipeline import train_and_evaluate
 from mein.runtime.device import choose_device
+from mein.runtime.files import expanded
 from mein.runtime.progress import Quiet, Terminal
 from mein.runtime.run_folder import RunFolder
 
@@ -117,8 +118,10 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         with tempfile.TemporaryDirectory(prefix="mein-") as temporary:
             by_class = self.class_weight if isinstance(self.class_weight, Mapping) else None
             weights = as_weights(sample_weight, by_class, labels)
+            if isinstance(unlabeled, str | Path):
+                unlabeled = expanded(unlabeled)
             corpus = corpus_of_lists(texts, labels, weights, unlabeled, config.columns, Path(temporary))
-            path = Path(temporary) / "run" if self.run_dir is None else Path(self.run_dir)
+            path = Path(temporary) / "run" if self.run_dir is None else expanded(Path(self.run_dir))
             if (path / "config.json").exists():
                 raise RunError(f"{path} already holds a run: give another run_dir, or load it with `load`.")
             controls = None if self.compares else ()
@@ -164,12 +167,12 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def save(self, path: str | Path) -> None:
         """Write a run folder: safetensors, JSON and text, no pickle."""
         check_is_fitted(self)
-        self.model_.save(Path(path))
+        self.model_.save(expanded(Path(path)))
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write a folder to share: what `from_pretrained` needs, a model card, and no document."""
         check_is_fitted(self)
-        sharing.save_pretrained(self._source(), Path(folder))
+        sharing.save_pretrained(self._source(), expanded(Path(folder)))
 
     def push_to_hub(self, repo_id: str, *, private: bool = True, token: str | None = None) -> str:
         """Upload the same to the Hugging Face hub; returns the address."""
@@ -193,7 +196,7 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _source(self) -> Any:
         """The run folder, whose card has figures, or the model in memory."""
-        return self.model_ if self.run_dir is None else Path(self.run_dir)
+        return self.model_ if self.run_dir is None else expanded(Path(self.run_dir))
 
     @classmethod
     def load(cls, path: str | Path, device: str = "auto", soft_labels: SoftLabels | None = None) -> Self:
@@ -202,7 +205,7 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         A `soft_labels` function is not in the folder: give it again.
         """
         classifier = cls(device=device, soft_labels=soft_labels)
-        classifier._adopt(Path(path))
+        classifier._adopt(expanded(Path(path)))
         config = classifier.model_.config
         classifier.settings = config.model_dump(mode="json", exclude={"seed", "runtime", "class_weight"})
         classifier.class_weight, classifier.random_state = config.class_weight, config.seed

@@ -23,6 +23,8 @@ from mein.text.pieces import PiecesConfig
 from mein.text.words import WordsConfig
 from mein.training.config import ImitationConfig, PretrainingConfig, SupervisedConfig
 
+TOO_DEEP = "The settings are nested too deeply: give sections of settings."
+LONGEST_SHOWN = 100  # characters of a value in a sentence
 PRESETS = ("small", "full", "paper", "paper-large", "miyato", "transformer", "frozen")
 
 
@@ -50,7 +52,7 @@ class RuntimeConfig(Settings):
 class Config(Settings):
     """Everything that a run depends on besides its data."""
 
-    seed: int = Field(default=0, ge=0)
+    seed: int = Field(default=0, ge=0, lt=2**63)
     """Seed of all randomness."""
     dev_fraction: Annotated[float, Field(gt=0, lt=1)] | None = None
     """Share of the labels held out for validation; none: 10%, or 500 if that is at most a quarter."""
@@ -131,6 +133,8 @@ def merged(preset: str | None, file: Path | None, overrides: Mapping[str, Any] |
     if file is not None:
         _merge(settings, _on_its_base(_read_file(file)))
     for key, value in ({} if overrides is None else overrides).items():
+        if str(key).count(".") > 1:
+            raise ConfigError(f"Unknown setting {_shown(key)}: write section.name, such as 'expert.kind'.")
         _merge(settings, _nested(key, value))
     return settings
 
@@ -159,6 +163,8 @@ def _validated(settings: Mapping[str, Any]) -> Config:
         config = Config.model_validate(_none_for_none(dict(settings)))
     except ValidationError as problem:
         raise ConfigError(_sentence(problem)) from problem
+    except RecursionError as problem:
+        raise ConfigError(TOO_DEEP) from problem
     refuse_unknown_device(config.runtime.device)
     return config
 
@@ -198,6 +204,8 @@ def _read_file(path: Path) -> dict[str, Any]:
         ) from problem
     except ValueError as problem:
         raise ConfigError(f"The config {path} cannot be parsed ({problem}): fix it there.") from problem
+    except RecursionError as problem:
+        raise ConfigError(f"The config {path} cannot be parsed: {TOO_DEEP}") from problem
     if not isinstance(content, dict):
         raise ConfigError(
             f"The config {path} holds a {type(content).__name__}: give it sections of settings."
@@ -214,11 +222,15 @@ def parse_overrides(lines: Sequence[str]) -> dict[str, Any]:
     for line in lines:
         key, equals, text = line.partition("=")
         if not equals or not key.strip():
-            raise ConfigError(f"Cannot read the setting {line!r}: write key=value.")
+            raise ConfigError(f"Cannot read the setting {_shown(line)}: write key=value.")
         try:
             settings[key.strip()] = tomllib.loads(f"value = {text}")["value"]
         except tomllib.TOMLDecodeError:
             settings[key.strip()] = text.strip()
+        except (ValueError, RecursionError) as problem:
+            raise ConfigError(
+                f"Cannot read the setting {_shown(line)}: it is nested too deeply, or has too many digits."
+            ) from problem
     return settings
 
 
@@ -252,13 +264,22 @@ def _sentence(problem: ValidationError) -> str:
     if first["type"] == "extra_forbidden":
         sections = (name for name in Config.model_fields if is_section(name))
         nearest = _nearest(where, sections if isinstance(first["input"], dict) else _names())
-        return f"Unknown setting {where!r}: did you mean {nearest!r}?"
+        return f"Unknown setting {_shown(where)}: did you mean {nearest!r}?"
     if first["type"] == "model_type":
         inside = next(name for name in _names() if name.startswith(f"{where}."))
         return f"{where!r} is a section, not a setting: set what is in it, such as {inside!r}."
     wish = first["msg"].removeprefix("Input ").removeprefix("Tuple ")
     wish = wish.split(", unable to")[0].split(" after validation")[0]
-    return f"Setting {where} is {first['input']!r}, but {wish}."
+    return f"Setting {_shown(where, quoted=False)} is {_shown(first['input'])}, but {wish}."
+
+
+def _shown(value: Any, *, quoted: bool = True) -> str:
+    """A value as a sentence quotes it: not all of it where it is long."""
+    try:
+        text = repr(value) if quoted else str(value)
+    except (ValueError, RecursionError):  # of thousands of digits or levels
+        return "a value that is too large to show"
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]} ..."
 
 
 def _names() -> Iterator[str]:

@@ -20,7 +20,7 @@ from mein.model.loading import FinishedRun
 from mein.model.model import Model
 from mein.report.card import write_card
 from mein.report.record import read_finished
-from mein.runtime.files import atomic_path, writing_failed
+from mein.runtime.files import atomic_path, expanded, writing_failed
 from mein.runtime.run_folder import RunFolder
 
 CARD = "README.md"
@@ -47,7 +47,7 @@ def save_pretrained(source: Model | Path, folder: Path) -> None:
 
 def from_pretrained(path_or_id: str | Path, *, revision: str | None = None, token: str | None = None) -> Path:
     """The local folder of a shared classifier, for `load_model`; an id is fetched from the hub."""
-    path = Path(path_or_id).expanduser()
+    path = expanded(Path(path_or_id))
     name = str(path_or_id)
     if not path.is_dir():
         if isinstance(path_or_id, Path) or name.startswith((".", "/", "~")) or name.count("/") != 1:

@@ -101,7 +101,7 @@ class File:
 def locate(name: str) -> tuple[Any, str]:
     """The file system and the path on it for a local path or a fsspec URL."""
     if "://" not in name:
-        return LocalFileSystem(), LocalFileSystem._strip_protocol(name)
+        return LocalFileSystem(), LocalFileSystem._strip_protocol(os.path.abspath(name))  # noqa: PTH100 - a glob
     protocol = name.split("://", 1)[0].split("::")[0]
     try:
         filesystem, path = fsspec.core.url_to_fs(name)

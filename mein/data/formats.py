@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +14,7 @@ from mein.data.files import COMPRESSIONS, Compression, File, Format, Source, loc
 from mein.data.tables import COMMAS, TABS, json_chunks, parquet_chunks, separated_chunks, text_chunks
 from mein.data.writers import JsonWriter, ParquetWriter, SeparatedWriter
 from mein.errors import InputError
+from mein.runtime.files import refuse_irregular
 
 FORMATS = [
     Format(
@@ -145,6 +146,8 @@ def open_writer(path: str | os.PathLike[str]) -> Iterator["Writer"]:
         *others, last = [known.endings[0] for known in FORMATS if known.write is not None]
         raise InputError(f"{name} cannot hold a table; name it {', '.join(others)} or {last}.")
     filesystem, target = locate(name)
+    if "://" not in name:
+        refuse_irregular(Path(target))
     folder, _, last = target.rpartition("/")
     temporary = f"{folder}/.{last}.{os.getpid()}.tmp"
     with _writing(name):

@@ -27,7 +27,7 @@ from mein.data.formats import find_files
 from mein.data.writers import UnfitError
 from mein.errors import InputError, RunError
 from mein.model.model import Model
-from mein.runtime.files import is_temporary, refuse_nameless, write_atomically
+from mein.runtime.files import is_temporary, refuse_irregular, refuse_nameless, write_atomically
 from mein.runtime.run_folder import RunFolder
 
 MANIFEST = "manifest.json"
@@ -45,6 +45,7 @@ def open_parts(
     the output's format is at fault, another format can use them.
     """
     refuse_nameless(target)
+    refuse_irregular(target)
     if not target.parent.is_dir():
         raise InputError(
             f"{target} cannot be written (No such file or directory); "

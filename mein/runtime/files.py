@@ -5,6 +5,7 @@ import hashlib
 import os
 import re
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -24,8 +25,8 @@ REMEDIES = {
 def atomic_path(path: Path) -> Iterator[Path]:
     """A temporary path beside `path`; renamed to it at a clean exit, removed otherwise."""
     refuse_nameless(path)
-    if path.exists() and not path.is_file() and not path.is_dir():
-        raise InputError(f"{path} is no regular file: choose another path.")  # a device would be replaced
+    if not path.is_dir():  # which the system refuses to replace
+        refuse_irregular(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")  # see is_temporary
     try:
         yield temporary
@@ -56,6 +57,18 @@ def refuse_nameless(path: Path) -> None:
     """Refuse a path such as '' or '.', which names no file."""
     if not path.name:
         raise InputError(f"{str(path)!r} names no file to write: give its path.")
+
+
+def refuse_irregular(path: Path) -> None:
+    """Refuse what is there and is no regular file: to write would replace a device."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:  # not there, or for whoever opens it to explain
+        return
+    if stat.S_ISDIR(mode):
+        raise InputError(f"{path} is a folder: give the path of a file.")
+    if not stat.S_ISREG(mode):
+        raise InputError(f"{path} is no regular file: choose another path.")
 
 
 def is_temporary(name: str, of: str | None = None) -> bool:

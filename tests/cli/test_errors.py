@@ -297,7 +297,7 @@ def test_an_empty_path_is_refused(finished: Path, files: list[str]) -> None:
         ["report", finished, "--out", ""],
         ["explain", finished, "fine", "--html", ""],
     ):
-        refuses(r"'\.' names no file to write: give its path\.", *words)
+        refuses(r"\. is a folder: give the path of a file\.", *words)
 
 
 def test_what_is_no_regular_file_is_not_replaced(tmp_path: Path, finished: Path) -> None:
