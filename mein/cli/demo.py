@@ -7,12 +7,21 @@ import typer
 
 from mein.cli.console import Output
 from mein.cli.help import whole
-from mein.cli.options import RUN, IsQuiet, IsVerbose, Out, Resume
+from mein.cli.options import RUN, IsQuiet, IsVerbose, Resume
 from mein.cli.training import Request, note_whether_new, refuse_taken, train_and_show
 
 
 def demo(
-    out: Out = Path("runs/demo"),
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FOLDER",
+            rich_help_panel=RUN,
+            help="Run folder to create. Default: runs/demo.",
+        ),
+    ] = Path("runs/demo"),
     seed: Annotated[
         int,
         typer.Option(

@@ -194,7 +194,8 @@ def _flags(option: Any) -> str:
 
 
 def _meaning(param: Any) -> str:
-    return f"{param.help or ''}{' Required.' if param.required else ''}"
+    is_marked = param.required and param.param_type_name == "option"  # an argument is in the usage
+    return f"{param.help or ''}{' Required.' if is_marked else ''}"
 
 
 def _write_usage(formatter: Any, *words: str) -> None:

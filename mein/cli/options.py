@@ -108,12 +108,10 @@ Out = Annotated[
 Resume = Annotated[
     bool, typer.Option("--resume", rich_help_panel=RUN, help="Continue a run that was stopped.")
 ]
-AsJson = Annotated[
-    bool, typer.Option("--json", help="Print the result as JSON on stdout, all else on stderr.")
-]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, all else on stderr.")]
 IsQuiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
 IsVerbose = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Also print the device, and the time of every line and step.")
+    bool, typer.Option("--verbose", "-v", help="Also print times, and in training the device.")
 ]
 
 # Settings.
@@ -169,7 +167,7 @@ SoftLabelFile = Annotated[
         "--soft-labels",
         metavar="FILE",
         rich_help_panel=MODEL,
-        help="A teacher's probabilities instead of an expert: a table with a column `probabilities`.",
+        help="A teacher's probabilities: a table with a column `probabilities`.",
     ),
     Sets("expert.model", absolute, also={"expert.kind": "given"}),
 ]

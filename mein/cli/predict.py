@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 WRITTEN = "Output"  # a heading of the help
 STREAM = Path("-")
 InputFile = Annotated[
-    str, typer.Argument(metavar="FILE", help="Documents: csv, tsv, jsonl, parquet, txt, ...; - reads stdin.")
+    str,
+    typer.Argument(metavar="FILE", help="Documents (csv, tsv, jsonl, parquet, txt, ...), or - for stdin."),
 ]
 OutputFile = Annotated[
     Path,
@@ -29,7 +30,7 @@ OutputFile = Annotated[
         "-o",
         metavar="FILE",
         rich_help_panel=WRITTEN,
-        help="Output file; its extension sets the format. - writes to stdout.",
+        help="Output file, whose extension sets the format, or - for stdout.",
     ),
 ]
 StreamFormat = Annotated[

@@ -11,6 +11,7 @@ from mein.cli.console import Output
 from mein.cli.help import App, whole
 from mein.cli.options import (
     DATA,
+    RUN,
     Address,
     EngineName,
     IsQuiet,
@@ -30,10 +31,13 @@ if TYPE_CHECKING:
     from mein.model.loading import FinishedRun
     from mein.runtime.progress import Reporter
 
-app = App("Train on a store: text of any size, encoded and labeled step by step.")
+app = App("Train on text of any size, step by step: encode, label, train.")
 
 MOVED = "RUN's {} documents, if they have moved."
-Like = Annotated[Path, typer.Option(metavar="RUN", help="Finished run whose vocabularies are used.")]
+Like = Annotated[
+    Path,
+    typer.Option(metavar="RUN", rich_help_panel=RUN, help="Finished run whose vocabularies are used."),
+]
 StoreAt = Annotated[str, typer.Argument(metavar="STORE", help="Folder or URL from `mein store encode`.")]
 StepWorkers = Annotated[
     int | None,
@@ -58,7 +62,10 @@ def encode(
     like: Like,
     text: RawText,
     out: Annotated[
-        str, typer.Option("--out", "-o", metavar="STORE", help="Folder or URL, such as s3://raw/store.")
+        str,
+        typer.Option(
+            "--out", "-o", metavar="STORE", rich_help_panel=RUN, help="Folder or URL, such as s3://raw/store."
+        ),
     ],
     text_column: TextColumn = None,
     test: Annotated[
@@ -105,7 +112,9 @@ def encode(
 @app.command()
 def label(
     store: StoreAt,
-    by: Annotated[Path, typer.Option(metavar="RUN", help="Finished run that acts as teacher.")],
+    by: Annotated[
+        Path, typer.Option(metavar="RUN", rich_help_panel=RUN, help="Finished run that acts as teacher.")
+    ],
     workers: StepWorkers = None,
     quarantine: Quarantine = False,
     engine: EngineName = "processes",
@@ -139,7 +148,12 @@ def label(
 @app.command("train")
 def train(
     store: StoreAt,
-    like: Annotated[Path, typer.Option(metavar="RUN", help="Finished run whose expert and labels are used.")],
+    like: Annotated[
+        Path,
+        typer.Option(
+            metavar="RUN", rich_help_panel=RUN, help="Finished run whose expert and labels are used."
+        ),
+    ],
     out: Out,
     labeled: MovedLabeled = None,
     dev: MovedDev = None,
