@@ -228,7 +228,7 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.soft_labels is not None:
             settings.setdefault("expert.kind", "given")
         if self.from_run is not None:
-            settings["expert.from_run"] = str(Path(self.from_run).resolve())
+            settings["expert.from_run"] = str(expanded(Path(self.from_run)).resolve())
         if self.class_weight is not None and not isinstance(self.class_weight, Mapping):
             settings["class_weight"] = self.class_weight
         encoder = None if self.encoder is None else str(self.encoder)

@@ -17,6 +17,7 @@ from mein.experts.config import KINDS, LARGEST_TRANSFORMER_RATE, ExpertConfig, P
 from mein.imitators.config import ImitatorsConfig
 from mein.mixture.config import MixtureConfig
 from mein.runtime.device import refuse_unknown_device
+from mein.runtime.files import expanded
 from mein.runtime.settings import Settings
 from mein.runtime.tensors import check_version
 from mein.text.pieces import PiecesConfig
@@ -109,7 +110,7 @@ def _with_encoder(
     encoder: str, preset: str | None, file: Path | None, overrides: Mapping[str, Any]
 ) -> tuple[str | None, dict[str, Any]]:
     """The preset and the overrides that make an encoder the expert."""
-    chosen = {**overrides, "expert.model": encoder}
+    chosen = {**overrides, "expert.model": expanded(encoder)}
     if preset is None and file is None and "expert.kind" not in chosen:
         return "frozen", chosen
     kind = KINDS.get(str(merged(preset, file, chosen)["expert"].get("kind")))

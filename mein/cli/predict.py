@@ -131,8 +131,6 @@ class DocumentPlaces:
         cls, documents: str, out: Path, stream_format: str | None, *, resume: bool, as_json: bool
     ) -> "DocumentPlaces":
         """Files, or streams where `-` stands for them; refuses what does not go together."""
-        from mein.data.streams import USUAL, Stdout, stdin_file
-
         reads, writes = documents == str(STREAM), out == STREAM
         if stream_format is not None and not (reads or writes):
             raise UsageError(f"--format {stream_format!r} is for stdin and stdout: remove it.")
@@ -140,5 +138,7 @@ class DocumentPlaces:
             raise UsageError("--resume cannot continue a stream: remove it, or name FILE and --out.")
         if as_json and writes:
             raise UsageError("--json and --out - would both write to stdout: remove one of them.")
+        from mein.data.streams import USUAL, Stdout, stdin_file
+
         name = USUAL if stream_format is None else stream_format
         return cls(stdin_file(name) if reads else documents, Stdout(name) if writes else out)

@@ -84,6 +84,10 @@ def test_an_encoder_is_frozen_unless_the_preset_tunes_one(preset: str | None) ->
     assert rate is None or config.expert_training.learning_rate == rate
 
 
+def test_an_encoder_may_be_in_the_home_folder() -> None:
+    assert load_config(encoder="~/MiniLM").expert.model == str(Path.home() / "MiniLM")
+
+
 def test_an_encoder_stays_with_the_kind_that_is_named() -> None:
     overrides = {"expert.kind": "transformer", "expert_training.learning_rate": 1e-5}
     assert load_config("small", overrides=overrides, encoder="x").expert.kind == "transformer"
