@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test format lint types unit slow browser clean
+.PHONY: demo test format settings lint types unit slow browser clean
 
 demo: $(VENV)/installed
 	$(BIN)/mein demo --out runs/demo
@@ -34,6 +34,10 @@ browser: $(VENV)/installed
 format: $(VENV)/installed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+# docs/settings.md, from the code.
+settings: $(VENV)/installed
+	$(BIN)/python scripts/settings_page.py
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -31,7 +31,7 @@ from mein.text.batches import to_device
 from mein.text.indexer import learn_vocabularies
 from mein.text.pieces import PiecesConfig
 from mein.text.words import WordsConfig
-from mein.training.config import ImitationConfig
+from mein.training.config import Imitation
 from mein.training.imitation_batches import MixedShards, fetched
 from mein.training.loop import Runtime, Stage, StageState, take_step
 from mein.training.stages import imitation_scores, imitation_stage, suited, train_imitators
@@ -95,7 +95,7 @@ def _ours(
 
     First with looks at the KL, then as many steps again without: while one looks, batches are fetched ahead.
     """
-    settings = suited(config.imitator_training, unlabeled)
+    settings = suited(config.imitator_training.resolved(config.optimizer), unlabeled)
 
     def begin() -> Steps:
         imitators = new_imitators(folder, config, device)
@@ -127,7 +127,7 @@ def _ours(
 class Steps:
     """A training of imitators, some steps at a time."""
 
-    def __init__(self, stage: Stage, settings: ImitationConfig) -> None:
+    def __init__(self, stage: Stage, settings: Imitation) -> None:
         self.stage, self.settings, self.state, self.waiting = stage, settings, StageState(), 0.0
         parameters = list(stage.parameters.values())
         self.optimizer = torch.optim.Adam(parameters, lr=settings.learning_rate, fused=True)
@@ -207,7 +207,7 @@ def imitate(folder: str) -> None:
             Imitators(TINY, PIECES, CLASSES),
             unlabeled,
             held_out,
-            ImitationConfig(epochs=1),
+            Imitation(epochs=1),
             Runtime(run, Quiet(), checkpoint_seconds=30.0),
             seed=0,
         )

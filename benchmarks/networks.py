@@ -22,7 +22,7 @@ from mein.imitators.reference import Imitators, average_windows, imitation_loss
 from mein.mixture.inference import Evidence, expert_logits
 from mein.text.batches import PieceBatch, WordBatch, by_tokens, pack_pieces, pad_words
 from mein.text.ragged import Ragged, offsets_of
-from mein.training.config import OptimizationConfig
+from mein.training.config import Optimization
 from mein.training.imitation_batches import fetched
 from mein.training.loop import Stage, StageState, take_step
 from mein.training.objectives import Adversarial, LabeledBatch, Objective, Plain, Randomness, Virtual
@@ -102,7 +102,7 @@ def our_step(training: str, sizes: Sizes, batches: list[WordBatch]) -> Callable[
     state = StageState()
 
     def step(number: int) -> None:
-        take_step(stage, batches[number % BATCHES], state, OptimizationConfig(), optimizer)
+        take_step(stage, batches[number % BATCHES], state, Optimization(), optimizer)
         state.step += 1
 
     return step

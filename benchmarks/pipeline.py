@@ -4,6 +4,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ def bench_pipeline(
     config = read_config(folder)
     teacher, classes = load_teacher(folder, config, device), read_labels(folder)[0].classes
     indexer = load_indexer(config, folder)
-    training = config.imitator_training.model_copy(update={"epochs": epochs, "patience": None})
+    training = replace(config.imitator_training.resolved(config.optimizer), epochs=epochs, patience=None)
     seconds: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as name:
         runtime = Runtime(RunFolder(Path(name)), reporter, config.runtime.checkpoint_seconds)

@@ -50,7 +50,7 @@ from mein.store.writing import write_store
 from mein.text.indexer import learn_vocabularies
 from mein.text.pieces import PiecesConfig
 from mein.text.words import WordsConfig
-from mein.training.config import ImitationConfig
+from mein.training.config import Imitation
 from mein.training.imitation_batches import fetched
 from mein.training.loop import StageState, take_step
 from mein.training.stages import LARGEST_BATCH, imitation_stage
@@ -283,7 +283,7 @@ def imitate(folder: Path, config: ImitatorsConfig) -> float:
     torch.manual_seed(0)
     store = Store.open(folder / "imitators")
     imitators = Imitators(config, 1 + int(store.pieces(0).values.max()), 2)
-    settings = ImitationConfig(epochs=1, batch_tokens=LARGEST_BATCH)
+    settings = Imitation(epochs=1, batch_tokens=LARGEST_BATCH)
     stage = imitation_stage(imitators, store, store, settings, 0)
     optimizer = torch.optim.Adam(imitators.parameters(), fused=True)
     state = StageState()
@@ -488,7 +488,7 @@ def _gradients_on_the_wire(figures: dict[str, Any], rate: float) -> str:
         f"Imitators that share each step also exchange at most {gradients / 1e6:,.0f} MB of gradients per "
         f"step of {documents:,.0f} documents: a network of 100 gigabit per second is full at "
         f"{limit:,.0f} documents per second, {limit / rate:.1f} times the rate of one GPU. Beyond that the "
-        "network is the bottleneck: raise imitator_training.batch_tokens."
+        "network is the bottleneck: raise imitator_training.batch_documents."
     )
 
 

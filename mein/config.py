@@ -22,21 +22,30 @@ from mein.runtime.settings import Settings
 from mein.runtime.tensors import check_version
 from mein.text.pieces import PiecesConfig
 from mein.text.words import WordsConfig
-from mein.training.config import ImitationConfig, PretrainingConfig, SupervisedConfig
+from mein.training.config import (
+    ExpertTrainingConfig,
+    FineTuningConfig,
+    ImitatorTrainingConfig,
+    OptimizerConfig,
+    PretrainingConfig,
+)
 
 TOO_DEEP = "The settings are nested too deeply: give sections of settings."
 LONGEST_SHOWN = 100  # characters of a value in a sentence
-PRESETS = ("small", "full", "paper", "paper-large", "miyato", "transformer", "frozen")
-
-
-class FineTuningConfig(SupervisedConfig):
-    """How the mixture is fine-tuned on the labels."""
-
-    learning_rate: float = Field(default=1e-4, gt=0.0, allow_inf_nan=False)
-    """Learning rate of the first step."""
-    min_gain: Annotated[float, Field(ge=0.0)] | None = None
-    """Points of dev error by which an epoch must beat epoch 0; none: its standard error, since with few dev
-    documents the best of many epochs is better by chance."""
+COMMON = (
+    "seed",
+    "class_weight",
+    "words.max_length",
+    "expert.kind",
+    "expert.training",
+    "expert.model",
+    "imitators.windows",
+    "expert_training.epochs",
+    "expert_training.learning_rate",
+    "imitator_training.epochs",
+)
+"""The settings that people change, which `mein init` writes; with --all it writes the others too."""
+PRESETS = ("small", "full", "paper", "paper-large", "transformer", "frozen")
 
 
 class RuntimeConfig(Settings):
@@ -59,8 +68,6 @@ class Config(Settings):
     """Share of the labels held out for validation; none: 10%, or 500 if that is at most a quarter."""
     class_weight: Literal["balanced"] | None = None
     """balanced: rare classes count as much as common ones in the supervised loss; none: not weighted."""
-    removes_test_overlap: bool = True
-    """Whether unlabeled documents that are also in the test set are removed, as in the paper."""
     columns: ColumnsConfig = ColumnsConfig()
     """Names of columns in files."""
     words: WordsConfig = WordsConfig()
@@ -75,11 +82,13 @@ class Config(Settings):
     """The mixture."""
     perturbation: PerturbationConfig = PerturbationConfig()
     """Adversarial training."""
+    optimizer: OptimizerConfig = OptimizerConfig()
+    """Shared by all stages."""
     pretraining: PretrainingConfig = PretrainingConfig()
     """Pre-training of language models and transformers."""
-    expert_training: SupervisedConfig = SupervisedConfig()
+    expert_training: ExpertTrainingConfig = ExpertTrainingConfig()
     """Stage 1: labels."""
-    imitator_training: ImitationConfig = ImitationConfig()
+    imitator_training: ImitatorTrainingConfig = ImitatorTrainingConfig()
     """Stage 2: unlabeled text."""
     fine_tuning: FineTuningConfig = FineTuningConfig()
     """Stage 3: labels again."""
@@ -264,10 +273,10 @@ def _sentence(problem: ValidationError) -> str:
     where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])[1:]
     if first["type"] == "extra_forbidden":
         sections = (name for name in Config.model_fields if is_section(name))
-        nearest = _nearest(where, sections if isinstance(first["input"], dict) else _names())
+        nearest = _nearest(where, sections if isinstance(first["input"], dict) else names())
         return f"Unknown setting {_shown(where)}: did you mean {nearest!r}?"
     if first["type"] == "model_type":
-        inside = next(name for name in _names() if name.startswith(f"{where}."))
+        inside = next(name for name in names() if name.startswith(f"{where}."))
         return f"{where!r} is a section, not a setting: set what is in it, such as {inside!r}."
     wish = first["msg"].removeprefix("Input ").removeprefix("Tuple ")
     wish = wish.split(", unable to")[0].split(" after validation")[0]
@@ -283,7 +292,7 @@ def _shown(value: Any, *, quoted: bool = True) -> str:
     return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]} ..."
 
 
-def _names() -> Iterator[str]:
+def names() -> Iterator[str]:
     """Every setting by its dotted name, in the order of the file."""
     for name, field in Config.model_fields.items():
         inside = type(field.default).model_fields if is_section(name) else {}
@@ -305,20 +314,29 @@ def is_section(name: str) -> bool:
     return isinstance(Config.model_fields[name].default, Settings)
 
 
-def as_toml(config: Config) -> str:
-    """The configuration as a commented file that `load_config` reads back."""
+def as_toml(config: Config, preset: str | None = None) -> str:
+    """The configuration as a commented file that `load_config` reads back.
+
+    preset: leave everything else than COMMON to this preset, on which the configuration is built.
+    """
+    if preset is None:
+        about, rest = "every setting", "what is removed keeps its default"
+    else:
+        about, rest = "what is changed the most", "`mein init --all` writes the others"
     lines = [
-        "# A configuration of mein: every setting, its value, and its meaning.",
-        '# "none" stands for no value. Use it with `mein train --config`; what is removed',
-        "# keeps its default.",
+        f"# A configuration of mein: {about}, its value, and its meaning.",
+        '# "none" stands for no value. Use it with `mein train --config`;',
+        f"# {rest}.",
         "",
     ]
-    names = list(Config.model_fields)
-    lines += _toml_fields(config, [name for name in names if not is_section(name)])
-    for name in filter(is_section, names):
-        section = getattr(config, name)
-        lines += ["", f"[{name}]  # {Config.model_fields[name].description}"]
-        lines += _toml_fields(section, list(type(section).model_fields))
+    lines += [] if preset is None else [f'preset = "{preset}"']
+    shown = [name for name in names() if preset is None or name in COMMON]
+    lines += _toml_fields(config, [name for name in shown if "." not in name])
+    for section in filter(is_section, Config.model_fields):
+        inside = [name.partition(".")[2] for name in shown if name.startswith(f"{section}.")]
+        if inside:
+            lines += ["", f"[{section}]  # {Config.model_fields[section].description}"]
+            lines += _toml_fields(getattr(config, section), inside)
     return "\n".join(lines) + "\n"
 
 
@@ -333,3 +351,15 @@ def _toml_fields(section: Settings, names: list[str]) -> list[str]:
         )
         lines.append(f"{name} = {shown}")
     return lines
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON schema of a config file, for editors: names, types, bounds, defaults, and meanings."""
+    schema = Config.model_json_schema()
+    for section in (schema, *schema["$defs"].values()):
+        for field in section["properties"].values():
+            if {"type": "null"} in field.get("anyOf", []):
+                field["anyOf"].append({"const": "none"})  # TOML has no null
+    meaning = "Preset that the settings of this file change."
+    schema["properties"] = {"preset": {"enum": list(PRESETS), "description": meaning}} | schema["properties"]
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema"} | schema

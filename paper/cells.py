@@ -47,7 +47,6 @@ CHOSEN: dict[str, Any] = {
     "expert_training.averaging": 0.999,
     "fine_tuning.epochs": 3,
     "fine_tuning.patience": None,
-    "fine_tuning.min_gain": 0.0,
 }
 CHOSEN_FOR: dict[str, dict[str, Any]] = {
     "lstm": {"expert_training.epochs": 12},
@@ -58,13 +57,7 @@ CHOSEN_FOR: dict[str, dict[str, Any]] = {
         "expert_training.epochs": 4,
         "expert_training.averaging": 0.0,
         "expert_training.learning_rate": 5e-5,
-        "expert_training.decay": 1.0,
-        "expert_training.falls_to_zero": True,
-        "expert_training.clip": 1.0,
         "fine_tuning.learning_rate": 1e-5,
-        "fine_tuning.decay": 1.0,
-        "fine_tuning.falls_to_zero": True,
-        "fine_tuning.clip": 1.0,
     },
 }
 """What was chosen on IMDB's dev for all rows, and for some: with the preset full, and --set above it. A
@@ -73,7 +66,7 @@ after them, overrides: on rotten it averages by 0.99, on r52 it learns for 20 ep
 
 CHOSEN_IN_SELF_TRAINING: dict[str, dict[str, Any]] = {
     "transformer-student": {
-        "expert.self_training_epochs": 2,
+        "expert_training.epochs": 2,
         "expert_training.batch_documents": 128,
         "expert_training.learning_rate": 1e-4,
     },
@@ -96,10 +89,7 @@ CHOSEN_ON: dict[str, dict[str, Any]] = {
 MAIN_RUN: dict[str, Any] = {
     "imitators.windows": list(WINDOWS),
     "imitator_training.documents": None,
-    "imitator_training.learns_lexicon": False,
-    "mixture.gates": "free",
-    "mixture.centers_evidence": True,
-    "mixture.has_lexicon": False,
+    "mixture.method": "no-lexicon",
 }
 """The main run of a row, for every preset; its other runs branch off from there."""
 
@@ -108,14 +98,12 @@ OWNED = ("seed", "expert.kind", "expert.training", "expert.language_model", "exp
 
 OF_THE_PAPER: dict[str, Any] = {
     "imitator_training.reads_labeled": False,
-    "mixture.gates": "sigmoid",
-    "mixture.centers_evidence": False,
-    "fine_tuning.min_gain": 0.0,
+    "mixture.method": "paper",
     "fine_tuning.patience": None,
 }
 """What the paper does after stage 1; imitators are the main run's where they learned as the paper's do."""
 
-OF_RUNS = {"imn-paper": OF_THE_PAPER, "imn-lexicon": {"mixture.has_lexicon": True}}
+OF_RUNS = {"imn-paper": OF_THE_PAPER, "imn-lexicon": {"mixture.method": "ours"}}
 """By what the runs of variants that the main run does not answer differ from it."""
 
 RUN_OF = {"closed-lexicon": "imn-lexicon"}

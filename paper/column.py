@@ -31,6 +31,7 @@ from mein.run.documents import UnlabeledTexts, read_labeled
 from mein.run.evaluate import log_probs_of_all, read_correct
 from mein.run.pipeline import train_and_evaluate
 from mein.run.prepare import encode_parts, identity_of, prepare, refuse_other_documents
+from mein.run.teacher import teaches_with_lexicon
 from mein.run.warm_start import language_model
 from mein.runtime.device import choose_device
 from mein.runtime.files import link_or_copy, sha256_of
@@ -177,8 +178,8 @@ def commit(package: Path) -> str:
         return __version__
 
 
-OF_LANGUAGE_MODELS = (*OF_TEXT, "pretraining")  # settings that one depends on, besides its sizes
-SIZES = ("kind", "embedding_dim", "hidden_dim", "normalizes_embeddings")  # of an expert and its own
+OF_LANGUAGE_MODELS = (*OF_TEXT, "optimizer", "pretraining")  # settings that one depends on, besides its sizes
+SIZES = ("kind", "embedding_dim", "hidden_dim")  # of an expert and its own
 SEEN = "seen.json"  # the checksums of files that runs have seen
 LEARNED = 0.9  # share of the unlabeled documents; the others are held out, or in the test set
 TEXTS = (("train", "unlabeled"), ("held_out",))  # what a language model learns from and is evaluated on
@@ -209,7 +210,7 @@ def encoded_text(experiment: Experiment, cell: Cell, work: Path, corpus: Corpus)
         reader = open_reader(main, folder, labeled.labels.classes, choose_device(config.runtime.device))
         with folder.timed("encoding"):
             refuse_other_documents(labeled, corpus, folder)
-            unlabeled = UnlabeledTexts(config, corpus.unlabeled, corpus.test_survey.known)
+            unlabeled = UnlabeledTexts(corpus.unlabeled, corpus.test_survey.known)
             counts = encode_parts(config, labeled, unlabeled, folder, experiment.reporter, reader)
     if counts.get("unlabeled", 0) == 0:
         raise InputError(
@@ -360,7 +361,7 @@ def _teach(experiment: Experiment, config: Config, corpus: Corpus, text: RunFold
 
 def _pass_lexicons_on(source: RunFolder, target: RunFolder, settings: Config) -> None:
     """Link what a run has learned from the labels and no expert, so that others need not learn it again."""
-    if settings.mixture.uses_lexicon:
+    if settings.mixture.has_lexicon:
         for name in (LEXICON_OF_TRAIN, LEXICON):
             if (source / name).exists():
                 link_or_copy(source / name, target / name)
@@ -385,7 +386,9 @@ def _run_config(config: Config, cell: Cell) -> Config:
 
 def _learn_alike(one: Config, other: Config) -> bool:
     """Whether imitators of the same expert come out the same."""
-    return one.imitators == other.imitators and one.imitator_training == other.imitator_training
+    has_one_teacher = teaches_with_lexicon(one) == teaches_with_lexicon(other)
+    is_one_network = one.imitators == other.imitators
+    return has_one_teacher and is_one_network and one.imitator_training == other.imitator_training
 
 
 def _train(

@@ -3,8 +3,6 @@
 Also which settings a request may change, and when two requests have the same ones.
 """
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,11 +26,12 @@ from paper.cells import (
     PREVIOUS_RUNS,
 )
 from paper.datasets import BENCHMARKS
+from paper.published import GONE, digest_of
 
 
 def shared_settings(overrides: Mapping[str, Any]) -> dict[str, Any]:
     """Overrides by dotted name, tables taken apart; refuse those by which the cells of a grid differ."""
-    settings = _flat(overrides)
+    settings = {name: value for name, value in _flat(overrides).items() if GONE.get(name) != value}
     for name in OWNED:
         if name in settings:
             raise ConfigError(
@@ -40,25 +39,6 @@ def shared_settings(overrides: Mapping[str, Any]) -> dict[str, Any]:
                 "and choose cells by --grid, --experts and --seed."
             )
     return settings
-
-
-PUBLISHED_AS = {"self_training_documents": "student_documents", "self_training_epochs": "student_epochs"}
-"""Settings of experts that had another name when the first results were published: digests keep it."""
-
-
-def digest_of(config: Config) -> str:
-    """A short word that is equal for equal settings, whatever the machine, the seed, and where files lie.
-
-    Defaults are left out of it, so that a setting that is new to mein changes no digest; and so are those of
-    a language model where there is none.
-    """
-    exclude: Any = {"runtime": True, "seed": True, "expert": {"language_model", "from_run"}}
-    if not config.expert.traits.has_language_model:
-        exclude["pretraining"] = True
-    settings = config.model_dump(mode="json", exclude=exclude, exclude_defaults=True)
-    if "expert" in settings:
-        settings["expert"] = {PUBLISHED_AS.get(name, name): of for name, of in settings["expert"].items()}
-    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode("utf-8")).hexdigest()[:12]
 
 
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -70,7 +50,7 @@ def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 PARTS = ("train", "unlabeled", "dev", "test")
-OF_TEXT = ("dev_fraction", "class_weight", "words", "pieces", "removes_test_overlap", "runtime")
+OF_TEXT = ("dev_fraction", "class_weight", "words", "pieces", "runtime")
 """Settings that encoded text, and the labels beside it, depend on."""
 
 
@@ -151,7 +131,8 @@ class Experiment:
 
     def digest(self, dataset: str, expert: str) -> str:
         """A digest that distinguishes an expert's results with these settings from others."""
-        return digest_of(self.config(dataset, expert, 0))
+        before = self.config(dataset, PREVIOUS_RUNS.get(expert, expert), 0)
+        return digest_of(self.config(dataset, expert, 0), before)
 
     def shared_config(self, dataset: str, sections: tuple[str, ...], **named: Any) -> Config:
         """The settings of what runs on a data set share, whatever else is set for some of them."""

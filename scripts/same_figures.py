@@ -23,7 +23,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import tomllib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -36,7 +35,6 @@ NAMES = {
     "--teacher": "--soft-labels",
     "--student-of": "--from-run",
     "expert.kind=teacher": "expert.kind=given",
-    "expert.student_epochs": "expert.self_training_epochs",
 }
 
 SMALL = "--preset small"
@@ -53,7 +51,7 @@ EXPERTS = {  # the words after `mein train`, for two classes and for eight
     "transformer": "--preset transformer --set expert_training.learning_rate=1e-3 " + HUB,
     "frozen": "--preset frozen " + HUB,
     "soft-labels": SMALL + " --teacher {soft} --set class_weight=balanced",
-    "self-training": SMALL + " --student-of {first} --set expert.student_epochs=2",
+    "self-training": SMALL + " --student-of {first}",
     "own-lm": SMALL + " --set expert.language_model={first} --set expert.kind=lm-lstm",
     "paper": "--preset paper " + LM,
 }
@@ -166,10 +164,6 @@ class Words:
         self._learn(first_words(mein("--help")))
         for command in ("demo", "train", "pretrain", "predict", "explain"):
             self._learn(first_words(mein(*self(command), "--help")))
-        path = folder / "settings.toml"
-        mein(*self("init"), str(path))
-        settings = tomllib.loads(path.read_text(encoding="utf-8"))
-        self._learn({name for name, _ in leaves(settings, strings=True)})
         for new in [name for name in NAMES.values() if "=" in name]:
             # A value that is not known is refused before the missing file is.
             tried = self("train", "--labeled", "none.csv", "--out", "none", "--set", new)

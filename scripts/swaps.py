@@ -24,10 +24,10 @@ from tests.support.shell import TINY, Answer, mein, write_csv
 from tests.support.tiny import TEXTS
 
 KINDS = {
-    "lstm": ["--set", "mixture.has_lexicon=true"],
+    "lstm": ["--set", "mixture.method=ours"],
     "average": ["--set", "expert.kind=average"],
     "taught by expert and lexicon": [
-        *("--set", "mixture.has_lexicon=true", "--set", "imitator_training.learns_lexicon=true"),
+        *("--set", "mixture.method=ours", "--set", "imitator_training.reads_labeled=true"),
     ],
 }
 NOT_READ = ("README.md", "report.html", ".lock", "provenance.json")  # no answer depends on them

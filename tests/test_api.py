@@ -416,7 +416,7 @@ def test_load_refuses_a_run_of_a_later_version(fitted: MeinClassifier, tmp_path:
     fitted.save(tmp_path)
     content = json.loads((tmp_path / "done").read_text(encoding="utf-8"))
     (tmp_path / "done").write_text(json.dumps(content | {"mein": 99}), encoding="utf-8")
-    with pytest.raises(RunError, match="has format 99, this mein reads 2: upgrade mein"):
+    with pytest.raises(RunError, match="has format 99, this mein reads 3: upgrade mein"):
         MeinClassifier.load(tmp_path)
 
 

@@ -6,7 +6,9 @@ import pytest
 
 import mein
 from mein.config import PRESETS, Config, as_toml, load_config
-from mein.mixture.config import MixtureConfig
+from mein.experts.config import DROPOUT
+from mein.imitators.reference import LEAKY_SLOPE
+from mein.run.warm_start import stage_1
 
 FOLDER = Path(mein.__file__).parent / "configs"
 
@@ -44,22 +46,23 @@ def test_only_presets_for_few_labels_let_imitators_read_labeled_text() -> None:
     assert reading == {"small", "frozen", "transformer"}
 
 
-def test_full_is_the_defaults_with_a_lexicon() -> None:
-    assert load_config("full") == Config(mixture=MixtureConfig(has_lexicon=True))
+def test_full_is_the_defaults() -> None:
+    assert load_config("full") == Config()
 
 
 def test_the_papers_presets_have_no_lexicon() -> None:
     silent = {name for name in PRESETS if not load_config(name).mixture.has_lexicon}
-    assert silent == {"paper", "paper-large", "miyato"}
+    assert silent == {"paper", "paper-large"}
 
 
 def test_paper_is_the_papers_table() -> None:
     """The table of hyper-parameters, line by line; M is that of sentiment classification."""
     paper = load_config("paper")
     stages = (paper.expert_training, paper.imitator_training, paper.fine_tuning)
+    tuning = paper.fine_tuning.resolved(paper.expert.traits)
     table = {
         "Word Embedding Dim. (D)": paper.expert.embedding_dim,
-        "Embedding Dropout Rate": paper.expert.dropout,
+        "Embedding Dropout Rate": DROPOUT,
         "LSTM Hidden State Dim. (H)": paper.expert.hidden_dim,
         "MLP Dim. (M) for SEC Task": paper.expert.mlp_dim,
         "CNN Kernel Dim. (N)": paper.imitators.channels,
@@ -68,7 +71,7 @@ def test_paper_is_the_papers_table() -> None:
         "Mini-Batch Size": [stage.batch_documents for stage in stages],
         "Initial Learning Rate": [stage.learning_rate for stage in stages[:2]],
         "Fine-tune Learning Rate": paper.fine_tuning.learning_rate,
-        "Decay Rate": [paper.expert_training.decay, paper.fine_tuning.decay],
+        "Decay Rate": [how.decay for how in (stage_1(paper), tuning)],
         "Baseline Max Epoch": paper.expert_training.epochs,
         "Fine-tune Max Epoch": paper.fine_tuning.epochs,
         "BPE merge operations": paper.pieces.vocabulary_size,
@@ -96,22 +99,10 @@ def test_paper_takes_its_predecessors_choices_where_it_is_silent() -> None:
     assert paper.words.model_dump() == {
         "tokenizer": "paper",
         "lowercase": False,
-        "min_documents": 2,
         "max_words": 100_000,
         "max_length": None,
     }
     assert paper.imitators.windows == (1, 2, 3, 4)
-    assert paper.imitators.shares_embedding
-    assert paper.imitators.leaky_slope == 0.2
-    assert paper.mixture.gates == "sigmoid"
-    assert not paper.mixture.centers_evidence
-    assert paper.fine_tuning.min_gain == 0.0
+    assert LEAKY_SLOPE == 0.2
+    assert paper.mixture.method == "paper"
     assert paper.dev_fraction == 0.1
-    assert paper.removes_test_overlap
-    for stage in (paper.expert_training, paper.fine_tuning):
-        assert stage.patience is None
-        assert stage.clip == 5.0
-        assert not stage.falls_to_zero
-    imitation = paper.imitator_training
-    assert (imitation.epochs, imitation.patience, imitation.clip) == (10, 2, None)
-    assert (imitation.decay, imitation.falls_to_zero) == (1.0, False)

@@ -217,7 +217,9 @@ def test_every_document_is_true(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     complaints = broken_links(text, path.parent) + uncompilable(text)
     if path.parent.name != "log":
-        complaints += unknown_settings(text) + missing_files(text)
+        complaints += missing_files(text)
+        if path.name != "CHANGELOG.md":  # which names settings that are gone
+            complaints += unknown_settings(text)
     if path in OF_TODAY:
         complaints += unknown_commands(text)
     assert complaints == []

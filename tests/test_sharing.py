@@ -31,7 +31,7 @@ TEXTS = tiny.TEXTS.test_texts[:8]
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("sharing") / "run"
     names = {"labeled": "/home/me/private.csv", "test": "the test documents"}
-    tiny.run(path, tiny.corpus(names=names), mixture__has_lexicon=True)
+    tiny.run(path, tiny.corpus(names=names), mixture__method="ours")
     (path / "report.html").write_text("quotes documents", encoding="utf-8")
     return path
 
@@ -133,7 +133,7 @@ def test_a_folder_that_is_not_ours_is_refused(run: Path, tmp_path: Path) -> None
         save_pretrained(half, tmp_path / "shared")
     changed = shutil.copytree(run, tmp_path / "changed")
     (changed / "labels.json").write_text(
-        '{"mein": 2, "classes": [1, 2], "prior": [0.5, 0.5]}', encoding="utf-8"
+        '{"mein": 3, "classes": [1, 2], "prior": [0.5, 0.5]}', encoding="utf-8"
     )
     with pytest.raises(RunError, match=r"labels.json is damaged"):
         save_pretrained(changed, tmp_path / "shared")

@@ -1,5 +1,6 @@
-"""mein init: a config file that explains every setting. One module per command."""
+"""mein init: a config file that explains settings, or the schema of such files. One module per command."""
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -15,17 +16,25 @@ def init(
         "mein.toml"
     ),
     preset: Preset = None,
+    every: Annotated[bool, typer.Option("--all", help="Write every setting.")] = False,
+    schema: Annotated[bool, typer.Option("--schema", help="Print the files' JSON schema instead.")] = False,
 ) -> None:
-    """Write a config file that explains every setting.
+    """Write a config file that explains the ten settings that are changed the most.
 
     Examples:
       mein init
-      mein init paper.toml --preset paper
+      mein init paper.toml --preset paper --all
+      mein init --schema > mein.schema.json
     """
-    from mein.config import as_toml, load_config
+    from mein.config import as_toml, default_preset, json_schema, load_config
     from mein.runtime.files import write_atomically
 
+    if schema:
+        print(json.dumps(json_schema(), indent=2, ensure_ascii=False))
+        return
     if path.exists():
         raise ConfigError(f"{path} already exists: remove it, or choose another name.")
-    write_atomically(path, as_toml(load_config(preset)).encode("utf-8"))
+    chosen = default_preset() if preset is None else preset
+    text = as_toml(load_config(chosen), None if every else chosen)
+    write_atomically(path, text.encode("utf-8"))
     log(open_console(), f"Wrote {path}; use it with `mein train --config {path} ...`.")

@@ -9,7 +9,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from mein.experts.base import Blueprint, Expert
-from mein.experts.config import ExpertConfig
+from mein.experts.config import DROPOUT, ExpertConfig
 from mein.experts.embedding import WordEmbedding, drop_out
 
 
@@ -26,7 +26,7 @@ class AverageExpert(Expert):
     ) -> None:
         super().__init__()
         self.classes = classes
-        self.dropout, self.drops_out_by_document = config.dropout, config.drops_out_by_document
+        self.dropout = DROPOUT
         self.embedding = WordEmbedding(vocabulary_size, config.embedding_dim, frequencies)
         self.output = nn.Linear(config.embedding_dim, classes)
         with torch.no_grad():
@@ -40,7 +40,7 @@ class AverageExpert(Expert):
 
     def embed(self, words: Tensor, lengths: Tensor, dropout: Generator | None) -> Tensor:
         """Embeddings (B, T, D) of words (B, T); with a generator, dropped out."""
-        return drop_out(self.embedding(words), self.dropout, dropout, self.drops_out_by_document)
+        return drop_out(self.embedding(words), self.dropout, dropout)
 
     def classify(self, embedded: Tensor, lengths: Tensor, dropout: Generator | None) -> Tensor:
         """Logits z (B, Y) from embeddings (B, T, D) and true lengths (B,), each at least 1."""

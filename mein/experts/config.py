@@ -13,6 +13,8 @@ from pydantic_core import PydanticKnownError
 from mein.runtime.settings import Settings
 
 LARGEST_TRANSFORMER_RATE = 1e-3
+SELF_TRAINING_DOCUMENTS = 100_000  # at most, drawn at random
+DROPOUT = 0.5  # the paper's share of embedding elements that are set to zero in training
 TRAININGS = ("plain", "adv", "vat", "ivat")
 
 
@@ -132,7 +134,9 @@ class ExpertConfig(Settings):
     """The expert; the default sizes are the paper's."""
 
     kind: Annotated[str, BeforeValidator(_known)] = Field(
-        default="lstm", description="; ".join(f"{kind.name}: {kind.meaning}" for kind in KINDS.values()) + "."
+        default="lstm",
+        description="; ".join(f"{kind.name}: {kind.meaning}" for kind in KINDS.values()) + ".",
+        json_schema_extra={"enum": [*KINDS]},
     )
     training: Literal["plain", "adv", "vat", "ivat"] = "plain"
     """plain; adv: adversarial; vat: virtual adversarial, uses unlabeled text; ivat: the same towards
@@ -150,26 +154,15 @@ class ExpertConfig(Settings):
     """Folder of a language model made by `mein pretrain` or by another run; none trains one first."""
     from_run: str | None = None
     """Folder of a finished run with the same labels: in stage 1 the expert also learns that run's predictions
-    for unlabeled text."""
-    self_training_documents: int = Field(default=100_000, ge=1)
-    """Largest number of unlabeled documents for it, drawn at random."""
-    self_training_epochs: int = Field(default=5, ge=0)
-    """Passes over the labels and these documents, instead of expert_training.epochs."""
+    for up to 100,000 unlabeled documents, in at most 5 epochs."""
     embedding_dim: int = Field(default=256, ge=1)
     """D, size of a word's embedding."""
     hidden_dim: int = Field(default=1024, ge=1)
     """H, size of the LSTM's state."""
     mlp_dim: int = Field(default=30, ge=1)
     """M, size of the last hidden layer."""
-    dropout: float = Field(default=0.5, ge=0.0, lt=1.0)
-    """Share of embedding elements set to zero in training."""
-    drops_out_by_document: bool = False
-    """Whether all words of a document lose the same elements, as in Miyato's code."""
     mlp_dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
     """Share of the last hidden layer set to zero in training; the paper names none, Sato used 0.5."""
-    normalizes_embeddings: bool | None = None
-    """Whether embeddings are normalized to mean 0 and variance 1 over running text; none: where they are
-    perturbed or come from a language model."""
 
     @property
     def traits(self) -> Kind:
@@ -188,9 +181,8 @@ class ExpertConfig(Settings):
 
     @property
     def is_normalized(self) -> bool:
-        """Whether its embeddings are normalized."""
-        if self.normalizes_embeddings is not None:
-            return self.normalizes_embeddings
+        """Whether embeddings are normalized to mean 0 and variance 1 over running text: if they are perturbed
+        or come from a language model."""
         return self.traits.has_language_model or self.training != "plain"
 
     def contradiction(self) -> str | None:
@@ -225,15 +217,8 @@ class PerturbationConfig(Settings):
     epsilon: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] | None = None
     """Norm of a perturbation, over all of a document; none: a fiftieth of the norm of an average document's
     embeddings (Miyato's 5 on film reviews), and for ivat three times that."""
-    warm_up_epochs: float = Field(default=2.0, ge=0.0, allow_inf_nan=False)
-    """Passes over the labels during which the norm of adv grows from 0 in stage 1; with the full norm an
-    untrained network learns nothing."""
-    xi: float = Field(default=0.1, gt=0.0, allow_inf_nan=False)
-    """Norm of the random first step of vat."""
     unlabeled_documents: int = Field(default=64, ge=1)
     """Unlabeled documents in a step of vat and ivat."""
-    neighbors: int = Field(default=10, ge=1)
-    """Number of nearest words towards which ivat may move a word."""
 
 
 def learns_from_unlabeled(kind: Kind, training: str) -> bool:

@@ -70,16 +70,12 @@ class Moments(torch.autograd.Function):
         return torch.addcmul(dm - 2.0 * mean * dq, table, 2.0 * dq).mul_(shares[:, None]), None
 
 
-def drop_out(embedded: Tensor, rate: float, dropout: Generator | None, by_document: bool = False) -> Tensor:
-    """Set a share of the elements to zero and scale up the others; without a generator, change nothing.
-
-    By document, all positions of one in (B, T, D) lose the same dimensions.
-    """
+def drop_out(embedded: Tensor, rate: float, dropout: Generator | None) -> Tensor:
+    """Set a share of the elements to zero and scale up the others; without a generator, change nothing."""
     if dropout is None or rate == 0.0:
         return embedded
     keep = 1.0 - rate
-    like = embedded[:, :1] if by_document else embedded
-    mask = drawn_like(like, dropout, lambda empty: empty.bernoulli_(keep, generator=dropout))
+    mask = drawn_like(embedded, dropout, lambda empty: empty.bernoulli_(keep, generator=dropout))
     return embedded * mask / keep
 
 

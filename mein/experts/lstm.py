@@ -9,7 +9,7 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional
 
 from mein.experts.base import Blueprint, Expert
-from mein.experts.config import ExpertConfig
+from mein.experts.config import DROPOUT, ExpertConfig
 from mein.experts.embedding import WordEmbedding, drop_out, next_generator
 from mein.experts.gpu_lstm import Captures, LstmShape, can_capture, free_captures, read_in_range
 from mein.experts.language_model import ElmoFeatures, LanguageModel, initialize_lstm
@@ -34,8 +34,7 @@ class LSTMExpert(Expert):
     ) -> None:
         super().__init__()
         self.classes = classes
-        self.dropout, self.mlp_dropout = config.dropout, config.mlp_dropout
-        self.drops_out_by_document = config.drops_out_by_document
+        self.dropout, self.mlp_dropout = DROPOUT, config.mlp_dropout
         self.drops_out_inside = config.mlp_dropout > 0.0
         self.reads_end = config.kind != "lm-lstm"
         self.embedding = WordEmbedding(vocabulary_size, config.embedding_dim, frequencies)
@@ -73,7 +72,7 @@ class LSTMExpert(Expert):
         embedded: Tensor = self.embedding(words)
         if self.features is not None:
             embedded = torch.cat([embedded, self.features(words, lengths)], dim=-1)
-        return drop_out(embedded, self.dropout, dropout, self.drops_out_by_document)
+        return drop_out(embedded, self.dropout, dropout)
 
     def classify(self, embedded: Tensor, lengths: Tensor, dropout: Generator | None) -> Tensor:
         """Logits z (B, Y) from embeddings (B, T, D) and true lengths (B,), each at least 1.

@@ -8,6 +8,9 @@ from torch.nn import functional
 
 LogitsOf = Callable[[Tensor], Tensor]  # logits (B, Y) of embeddings (B, T, D)
 FIFTIETH = 50.0  # 240 normalized words of 256 numbers have a norm of 248, and Miyato's perturbation 5
+WARM_UP_EPOCHS = 2  # of stage 1, in which the norm of adv grows from 0: with all of it nothing is learned
+XI = 0.1  # norm of vat's random first step, as in Miyato's code
+NEIGHBORS = 10  # nearest words towards which ivat may move a word
 NEIGHBOR_ROWS = 1_024  # words whose neighbors are computed at once
 
 

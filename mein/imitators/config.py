@@ -16,7 +16,3 @@ class ImitatorsConfig(Settings):
     """Size of a piece's embedding."""
     channels: int = Field(default=512, ge=1)
     """N, the number of convolution channels of each imitator."""
-    shares_embedding: bool = True
-    """Whether all imitators share one embedding table."""
-    leaky_slope: float = Field(default=0.2, ge=0.0, allow_inf_nan=False)
-    """Slope of the leaky ReLU below zero (Chainer's default, which the authors used)."""

@@ -9,23 +9,23 @@ from torch.nn import functional
 from mein.imitators.config import ImitatorsConfig
 
 EMBEDDING_SPREAD = 0.1  # standard deviation of embeddings at the start
+LEAKY_SLOPE = 0.2  # of the leaky ReLU below zero: Chainer's default, which the authors used
 
 
 class Imitators(nn.Module):
     """p_ij = softmax(W'_i o_ij + b'_i),  o_ij = LeakyReLU(conv_i(x_{j-c} .. x_{j+c}))     (equation 8)
 
-    I: imitators, D: embedding size, N: channels, S: positions of a packed stream, Y: classes.
+    I: imitators, D: embedding size, N: channels, S: positions of a packed stream, Y: classes. All share one
+    table of embeddings, which fits the paper's numbers of parameters.
     """
+
+    leaky_slope = LEAKY_SLOPE
 
     def __init__(self, config: ImitatorsConfig, vocabulary_size: int, classes: int) -> None:
         super().__init__()
         D, N = config.embedding_dim, config.channels
         self.windows = config.windows
-        self.leaky_slope = config.leaky_slope
-        tables = 1 if config.shares_embedding else len(self.windows)
-        self.embeddings = nn.ModuleList(
-            nn.Embedding(vocabulary_size, D, padding_idx=0) for _ in range(tables)
-        )
+        self.embedding = nn.Embedding(vocabulary_size, D, padding_idx=0)
         self.convolutions = nn.ModuleList(nn.Conv1d(D, N, 2 * c + 1, padding=c) for c in self.windows)
         self.outputs = nn.ModuleList(nn.Linear(N, classes) for _ in self.windows)
         self.offset: Tensor
@@ -36,8 +36,7 @@ class Imitators(nn.Module):
     @torch.no_grad()
     def _initialize(self) -> None:
         """Embeddings N(0, 0.1): Adam's small steps hardly change PyTorch's N(0, 1) (log/)."""
-        for table in self.embeddings.parameters():
-            table.mul_(EMBEDDING_SPREAD)
+        self.embedding.weight.mul_(EMBEDDING_SPREAD)
 
     @property
     def gap(self) -> int:
@@ -49,8 +48,7 @@ class Imitators(nn.Module):
         some = Imitators.__new__(Imitators)
         nn.Module.__init__(some)
         some.windows, some.leaky_slope = tuple(self.windows[i] for i in places), self.leaky_slope
-        tables = [0] if len(self.embeddings) == 1 else places
-        some.embeddings = nn.ModuleList(self.embeddings[i] for i in tables)
+        some.embedding = self.embedding
         some.convolutions = nn.ModuleList(self.convolutions[i] for i in places)
         some.outputs = nn.ModuleList(self.outputs[i] for i in places)
         some.register_buffer("offset", self.offset[list(places)])
@@ -61,7 +59,7 @@ class Imitators(nn.Module):
         return torch.stack([self._one(i, pieces) for i in range(len(self.windows))])
 
     def _one(self, i: int, pieces: Tensor) -> Tensor:
-        embedded = self.embeddings[i % len(self.embeddings)](pieces)  # (S, D)
+        embedded = self.embedding(pieces)  # (S, D)
         convolved = self.convolutions[i](embedded.T[None])[0].T  # (S, N)
         o = functional.leaky_relu(convolved, self.leaky_slope)
         return functional.log_softmax(self.outputs[i](o), dim=-1)  # Eq. 8

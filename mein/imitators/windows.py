@@ -123,7 +123,7 @@ class Window(NamedTuple):
 
     c: int
     E: Tensor
-    """(V, D), possibly shared."""
+    """(V, D), shared by all."""
     kernel: Tensor
     """(N, D, K)."""
     bias: Tensor
@@ -134,10 +134,11 @@ class Window(NamedTuple):
 def each_window(imitators: Imitators) -> Iterator[Window]:
     """The imitators, one by one."""
     for i, c in enumerate(imitators.windows):
-        embedding = cast(nn.Embedding, imitators.embeddings[i % len(imitators.embeddings)])
         convolution = cast(nn.Conv1d, imitators.convolutions[i])
         output = cast(nn.Linear, imitators.outputs[i])
-        yield Window(c, embedding.weight, convolution.weight, cast(Tensor, convolution.bias), output)
+        yield Window(
+            c, imitators.embedding.weight, convolution.weight, cast(Tensor, convolution.bias), output
+        )
 
 
 class WindowGradients(NamedTuple):

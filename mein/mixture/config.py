@@ -8,18 +8,21 @@ from mein.runtime.settings import Settings
 class MixtureConfig(Settings):
     """How the imitators' evidence is added to the expert's logits."""
 
-    gates: Literal["free", "sigmoid"] = "free"
-    """free: any number, fitted on dev before fine-tuning; sigmoid: within (0, 1), as in the paper."""
-    centers_evidence: bool = True
-    """Whether the mean of alpha over unlabeled text is subtracted, which removes a common bias of expert and
-    imitators towards one label; it is a class bias, so the form of z' is unchanged."""
-    has_lexicon: bool = False
-    """Whether a lexicon (n-gram log-odds, learned from the labels) gets a gate too, if gates are free; the
-    paper has none."""
+    method: Literal["ours", "no-lexicon", "paper"] = "ours"
+    """ours: gates are any numbers, fitted on dev before fine-tuning; evidence is centered; a lexicon (n-gram
+    log-odds, learned from the labels) gets a gate too. no-lexicon: the same without the lexicon. paper: gates
+    within (0, 1) that only fine-tuning moves; no centering, no lexicon."""
 
     @property
-    def uses_lexicon(self) -> bool:
-        """Whether the lexicon has a gate, which has to be fitted on dev."""
-        from mein.mixture.gates import GATES
+    def centers_evidence(self) -> bool:
+        """Whether the mean of alpha over unlabeled text is subtracted.
 
-        return self.has_lexicon and GATES[self.gates].is_fitted
+        This removes a common bias of expert and imitators towards one label; it is a class bias, so the form
+        of z' is unchanged.
+        """
+        return self.method != "paper"
+
+    @property
+    def has_lexicon(self) -> bool:
+        """Whether the lexicon has a gate, which has to be fitted on dev."""
+        return self.method == "ours"

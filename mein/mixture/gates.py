@@ -87,7 +87,8 @@ class SigmoidGates(Gates):
         return True
 
 
-GATES: dict[str, type[Gates]] = {"free": FreeGates, "sigmoid": SigmoidGates}  # by mixture.gates
+# By mixture.method.
+GATES: dict[str, type[Gates]] = {"ours": FreeGates, "no-lexicon": FreeGates, "paper": SigmoidGates}
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator
 from copy import deepcopy
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mein.experts.base import Expert
 from mein.imitators.projected import Tabulated, projected_log_probs
@@ -133,7 +133,7 @@ class Evidence:
 
     def _reader(self, pieces: int) -> Callable[[Tensor], Tensor]:
         """The function that gives log p_ij (I, S, Y) of streams, for a number of pieces in total."""
-        vocabulary = cast(nn.Embedding, self.imitators.embeddings[0]).num_embeddings
+        vocabulary = self.imitators.embedding.num_embeddings
         if pieces <= vocabulary:  # too few to be worth the tables
             return partial(projected_log_probs, self.imitators)
         if self._tables is None:

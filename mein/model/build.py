@@ -183,12 +183,10 @@ def _shared_settings(config: Config) -> dict[str, Any]:
     return {
         "words.tokenizer": words.tokenizer,
         "words.lowercase": words.lowercase,
-        "words.min_documents": words.min_documents,
         "words.max_words": words.max_words,
         "expert.kind": expert.kind,
         "expert.embedding_dim": expert.embedding_dim,
         "expert.hidden_dim": expert.hidden_dim,
-        "expert.normalizes_embeddings": expert.is_normalized,
     }
 
 

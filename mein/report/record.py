@@ -95,8 +95,9 @@ class Finished:
     @property
     def teaches_with_lexicon(self) -> bool:
         """Whether the imitators' teacher was the expert with the lexicon, not the expert by itself."""
-        learns = self.config["imitator_training"].get("learns_lexicon", False)
-        return learns and self.lexicon_gate is not None and not self.is_given
+        reads_labeled = self.config["imitator_training"]["reads_labeled"]
+        has_learned = not (self.is_given or self.traits.has_encoder)
+        return reads_labeled and self.lexicon_gate is not None and has_learned
 
     @property
     def expert(self) -> str:

@@ -26,6 +26,7 @@ from mein.evaluation.rendering import (
     with_interval,
 )
 from mein.evaluation.systems import CLOSED_GATES, EXPERT, MIXTURE, PREVIOUS_RUN, SYSTEMS, TFIDF
+from mein.experts.config import SELF_TRAINING_DOCUMENTS
 from mein.report import details as confusions
 from mein.report.charts import (
     counted,
@@ -330,7 +331,7 @@ def _rate(run: Finished, step: str, taken: float) -> str:
     drawn = min(raw, training.get("documents") or raw) + also
     documents = {"labeling": raw + held_out + also, "evaluation": evaluated, "imitators": drawn * passes}
     expert = run.config["expert"]
-    labeled = min(raw + held_out, expert["self_training_documents"]) if expert.get("from_run") else 0
+    labeled = min(raw + held_out, SELF_TRAINING_DOCUMENTS) if expert.get("from_run") else 0
     documents |= {"self_training": labeled, "expert": (train + labeled) * passes}
     documents["language_model"] = (train + raw) * passes
     count = documents.get(step, train * passes)

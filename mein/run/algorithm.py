@@ -93,7 +93,7 @@ def imitate(run: Run, expert: Expert, imitators: Imitators) -> Weights:
     if not run.has_imitators:
         run.log("There is no unlabeled text: this is the plain expert.")
     else:
-        settings, labeled = run.config.imitator_training, None
+        reads_labeled, labeled = run.config.imitator_training.reads_labeled, None
         with run.folder.timed("labeling"):
             teacher, by = learned_teacher(run, expert)
             classes, reporter = run.labeled.labels.classes, run.runtime.reporter
@@ -101,9 +101,10 @@ def imitate(run: Run, expert: Expert, imitators: Imitators) -> Weights:
             is_ours = not unlabeled.labeled_by - {by}
             run.log(f"Stage 2: the imitators learn from {teacher if is_ours else 'another teacher'}")
             label_documents(teacher, [unlabeled, held_out], classes, by, reporter)
-            if settings.reads_labeled and is_ours:  # another teacher has not labeled it
+            if reads_labeled and is_ours:  # another teacher has not labeled it
                 labeled = run.store_to_label("train", by)
                 label_documents(teacher, [labeled], classes, by, reporter)
+        settings = run.config.imitator_training.resolved(run.config.optimizer)
         train_imitators(imitators, unlabeled, held_out, settings, run.runtime, run.config.seed, labeled)
         if run.config.mixture.centers_evidence:
             center_evidence(imitators, held_out)
@@ -116,13 +117,14 @@ def tune(run: Run, system: str, start: Expert, imitators: Imitators, expert: Exp
     train_part, dev_part = (
         labeled_part(run, part, evidence(run, imitators, system, part)) for part in ("train", "dev")
     )
-    gates = GATES[run.config.mixture.gates](len(dev_part.alpha))
+    gates = GATES[run.config.mixture.method](len(dev_part.alpha))
     z, tau = run.dev_logits(expert), 1.0
     values = np.zeros(len(dev_part.alpha))
     if run.has_imitators:
         tau = gates.start(z, dev_part.alpha, dev_part.labels, dev_part.weights)
         objective = objective_of(run, expert, imitators, system)
-        settings = (run.config.fine_tuning, objective, run.runtime, run.config.seed)
+        how = run.config.fine_tuning.resolved(run.config.expert.traits)
+        settings = (how, objective, run.runtime, run.config.seed)
         fine_tune(system, expert, gates.to(run.device), train_part, dev_part, *settings)
         values = gates().detach().cpu().double().numpy()
         mixed = mixed_logits(run.dev_logits(expert), dev_part.alpha, values)

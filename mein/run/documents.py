@@ -130,9 +130,8 @@ class UnlabeledTexts:
     `in_test` and `empty` count what the last complete pass met.
     """
 
-    def __init__(self, config: Config, source: DocumentStream | None, test: KnownTexts = NO_TEXTS) -> None:
+    def __init__(self, source: DocumentStream | None, test: KnownTexts = NO_TEXTS) -> None:
         self.source = source
-        self.removes = config.removes_test_overlap
         self.test = test
         self.check: Callable[[list[str]], object] | None = None
         """Refuses texts that cannot be learned from, in the first pass."""
@@ -146,8 +145,7 @@ class UnlabeledTexts:
             if self.test.prints:
                 is_known = self.test.among(texts)
                 self.in_test += int(is_known.sum())
-                if self.removes:
-                    texts = [text for text, known in zip(texts, is_known, strict=True) if not known]
+                texts = [text for text, known in zip(texts, is_known, strict=True) if not known]
             if self.check is not None:
                 self.check(texts)
             yield texts

@@ -53,7 +53,7 @@ def prepare(
     words_of_language_model(config)  # refuses one that does not fit, before the folder is taken
     refuse_other_previous_run(config, corpus, labeled)
     device = choose_device(config.runtime.device)
-    unlabeled = UnlabeledTexts(config, corpus.unlabeled, corpus.test_survey.known)
+    unlabeled = UnlabeledTexts(corpus.unlabeled, corpus.test_survey.known)
     if isinstance(soft_labels, SoftLabelTable):
         unlabeled.check = soft_labels
     with ranks.first_goes_ahead():
@@ -145,7 +145,7 @@ def encode_parts(
     counts["silent"] = _count_unknown(config, folder) if reader is None else 0
     if seen["unlabeled"]:
         counts |= _encode_unlabeled(config, folder, indexer, unlabeled, seen["unlabeled"], reporter, spread)
-    counts |= {name: seen[name] for name in ("removed", "unlabeled_in_test", "empty")}
+    counts |= {name: seen[name] for name in ("removed", "empty")}
     for part, texts in (("train", labeled.train_texts), ("dev", labeled.dev_texts)):
         counts[f"{part}_in_test"] = int(unlabeled.test.among(texts).sum())
     for note in notes(counts):
@@ -160,7 +160,7 @@ def encode_raw(config: Config, source: DocumentStream, folder: RunFolder, report
     """The same for unlabeled text only: leave vocabularies and two stores, `unlabeled` and `held_out`."""
     if (folder / "prepared.json").exists():
         return
-    texts = UnlabeledTexts(config, source)
+    texts = UnlabeledTexts(source)
     indexer, seen = _vocabularies(config, [], [], texts, folder, reporter, None)
     counts = _encode_unlabeled(config, folder, indexer, texts, seen["unlabeled"], reporter)
     folder.write_json("prepared.json", counts)
@@ -206,7 +206,6 @@ def notes(counts: dict[str, int]) -> list[str]:
         "silent": "{n} training {documents} {hold} no word that the expert knows.",
         "empty": "{n} {documents} {are} empty: {they} {are} kept, and {get} each class's share in training.",
         "removed": "{n} unlabeled" + leaked + "{they} {are} left out.",
-        "unlabeled_in_test": "{n} unlabeled" + leaked + "{they} {are} kept, as asked.",
         "train_in_test": "{n} training" + leaked + "its error will look too good.",
         "dev_in_test": "{n} dev" + leaked + "its error will look too good.",
     }
@@ -236,8 +235,7 @@ def _vocabularies(
     indexer = Indexer(config.words, words, indexer.pieces, reader)
     seen = {
         "unlabeled": documents - len(train_texts),
-        "removed": unlabeled.in_test if unlabeled.removes else 0,
-        "unlabeled_in_test": 0 if unlabeled.removes else unlabeled.in_test,
+        "removed": unlabeled.in_test,
         "empty": unlabeled.empty + empty_texts([*train_texts, *dev_texts]),
     }
     save_indexer(folder, indexer, seen)

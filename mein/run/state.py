@@ -14,6 +14,7 @@ from mein.data.corpus import Corpus
 from mein.evaluation.metrics import fit_temperature
 from mein.evaluation.systems import MIXTURE, SYSTEMS, control_names
 from mein.experts.base import Expert
+from mein.experts.perturb import WARM_UP_EPOCHS
 from mein.imitators.reference import Imitators
 from mein.mixture.gates import Weights
 from mein.mixture.inference import CachedLogits, imitator_alpha
@@ -75,7 +76,7 @@ class Run:
     @property
     def has_lexicon(self) -> bool:
         """Whether the mixture has a lexicon, which there is only with imitators."""
-        return self.has_imitators and self.config.mixture.uses_lexicon
+        return self.has_imitators and self.config.mixture.has_lexicon
 
     @property
     def lexicons(self) -> tuple[str, ...]:
@@ -230,7 +231,7 @@ def objective_of(run: Run, expert: Expert, imitators: Imitators | None, name: st
 
         return draw
 
-    warm_up_steps = round(config.warm_up_epochs * steps)
+    warm_up_steps = round(WARM_UP_EPOCHS * steps)
     train_words = run.store("train").words()
     return OBJECTIVES[run.config.expert.training](
         Ingredients(expert, train_words, config, warm_up_steps, unlabeled)

@@ -92,7 +92,7 @@ def encode(
     spread: an engine that does it on other machines, in as many processes as it likes.
     """
     known = NO_TEXTS if test is None else KnownTexts.of(chunk.texts for chunk in test())
-    stream = UnlabeledTexts(like.config, texts, known)
+    stream = UnlabeledTexts(texts, known)
 
     indexer = like.indexer(soft_labels)
     with reporter.task("encoding", None) as task:
@@ -107,7 +107,7 @@ def encode(
             part=(rank(), world()),
             spread=spread,
         )
-    if stream.in_test and stream.removes:
+    if stream.in_test:
         reporter.log(f"{stream.in_test:,} documents are also in the test set: they are left out.")
     return store
 
@@ -193,7 +193,7 @@ def _work_elsewhere(
 
 SHARED = ("words.txt", "pieces.model", "vocabularies.json", "labels.json", "expert.safetensors")
 OF_THE_TEACHER = (TEACHER, LEXICON_OF_TRAIN)  # shared too where a lexicon is part of the teacher
-FREE = ("imitators", "imitator_training", "mixture", "fine_tuning", "runtime")  # settings that may differ
+FREE = ("imitators", "optimizer", "imitator_training", "mixture", "fine_tuning", "runtime")  # may differ
 
 
 def begin(
@@ -224,7 +224,7 @@ def begin(
         rows = drawn_from_few_shards(store, held_out_count(len(store)), config.seed)
         write_excerpt(folder / "encoded/held_out", store, rows)
         link_store(folder / "encoded/unlabeled", store, rows.tolist())
-        counts = like.folder.read_json("prepared.json") | {"removed": 0, "unlabeled_in_test": 0}
+        counts = like.folder.read_json("prepared.json") | {"removed": 0}
         counts |= {"held_out": len(rows), "unlabeled": len(store) - len(rows)}
         folder.rewind("data", 0)
         folder.record("data", **counts)

@@ -230,5 +230,6 @@ def _with_lexicon(folder: RunFolder, expert: Expert, lexicon: Lexicon) -> Teache
 
 def teaches_with_lexicon(config: Config) -> bool:
     """Whether the teacher is expert and lexicon."""
-    is_wanted = config.imitator_training.learns_lexicon and config.mixture.uses_lexicon
-    return is_wanted and config.expert.traits.learns
+    kind = config.expert.traits
+    is_wanted = config.imitator_training.reads_labeled and config.mixture.has_lexicon
+    return is_wanted and kind.learns and not kind.has_encoder

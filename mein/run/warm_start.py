@@ -18,6 +18,7 @@ from mein.data.corpus import Corpus
 from mein.errors import ConfigError, InputError, RunError
 from mein.evaluation.systems import MIXTURE
 from mein.experts.base import Expert
+from mein.experts.config import SELF_TRAINING_DOCUMENTS
 from mein.experts.language_model import LanguageModel
 from mein.model.artefacts import ArtefactContent, leave, restore
 from mein.model.build import build_language_model, words_of_language_model
@@ -34,7 +35,7 @@ from mein.store.store import Store
 from mein.text.ragged import Ragged, concatenate
 from mein.text.vectors import word_vectors
 from mein.text.words import Words
-from mein.training.config import SupervisedConfig
+from mein.training.config import Supervision
 from mein.training.language_model import STAGE, EncodedText, perplexity, train_language_model
 from mein.training.loop import Runtime
 from mein.training.stages import LabeledPart, drawn_rows
@@ -80,7 +81,9 @@ def language_model(
 
     def trained() -> ArtefactContent:
         runtime.reporter.log("A language model learns from the text (*: the best epoch so far)")
-        train_language_model(model, texts, held_out, config.pretraining, runtime, config.seed)
+        train_language_model(
+            model, texts, held_out, config.pretraining.resolved(config.optimizer), runtime, config.seed
+        )
         model.embedding.settle()
         return model.state_dict(), {"perplexity": perplexity(model, held_out)}
 
@@ -190,11 +193,10 @@ def load_previous_run(config: Config, device: torch.device, *, knows_dev: bool) 
     return Classifiers(run.folder, run.config, device, knows_dev=knows_dev).load(MIXTURE)
 
 
-def stage_1(config: Config) -> SupervisedConfig:
-    """The settings of stage 1: self-training has its own number of epochs, since they are longer."""
-    if config.expert.from_run is None:
-        return config.expert_training
-    return config.expert_training.model_copy(update={"epochs": config.expert.self_training_epochs})
+def stage_1(config: Config) -> Supervision:
+    """How stage 1 is optimized."""
+    expert = config.expert
+    return config.expert_training.resolved(expert.traits, is_self_training=expert.is_self_training)
 
 
 def training_part(run: Run, train_part: LabeledPart) -> LabeledPart:
@@ -218,7 +220,7 @@ def _label_by_previous_run(run: Run) -> None:
     """Write the teacher's predictions for some unlabeled documents, file after file."""
     if _unlabeled(run) == 0:
         raise ConfigError(NO_TEXT)
-    documents = min(_unlabeled(run), run.config.expert.self_training_documents)
+    documents = min(_unlabeled(run), SELF_TRAINING_DOCUMENTS)
     teacher = load_previous_run(run.config, run.device, knows_dev=False)
     (run.folder / SELF_TRAINING).mkdir(exist_ok=True)
     by = digest_of_previous_run(run.config)
@@ -248,11 +250,11 @@ def _predicted(run: Run, teacher: Model, texts: list[str]) -> tuple[Ragged, np.n
 def _texts(run: Run) -> Iterator[list[str]]:
     """The unlabeled documents that the teacher predicts, those of one file at a time."""
     total = _unlabeled(run)
-    is_drawn = drawn_rows(total, run.config.expert.self_training_documents, run.config.seed)
+    is_drawn = drawn_rows(total, SELF_TRAINING_DOCUMENTS, run.config.seed)
     wanted = np.ones(total, dtype=bool) if is_drawn is None else is_drawn
     found: list[str] = []
     seen = 0
-    for chunk in UnlabeledTexts(run.config, run.corpus.unlabeled, run.corpus.test_survey.known):
+    for chunk in UnlabeledTexts(run.corpus.unlabeled, run.corpus.test_survey.known):
         rows = np.flatnonzero(wanted[seen : seen + len(chunk)])
         found += [chunk[row] for row in rows]
         seen += len(chunk)

@@ -19,7 +19,7 @@ from mein.runtime.ranks import is_first
 if TYPE_CHECKING:  # to verify a file, or to refuse a folder that holds no run, does not need torch
     from torch import Tensor
 
-FORMAT_VERSION = 2  # of a run's files; raised when an older version could not read them
+FORMAT_VERSION = 3  # of a run's files; raised when an older version could not read them
 
 
 def save_tensors(path: Path, tensors: "dict[str, Tensor]", facts: dict[str, Any]) -> None:

@@ -17,6 +17,7 @@ from mein.text.words import LONGEST_WORD, WordCounter
 
 PADDING = 0
 UNKNOWN = 1
+CHARACTER_COVERAGE = 0.9995  # share of the text's characters that get a piece; rarer ones become unknown
 MAX_LEARNED = 60_000  # words; about 25 MB while learning
 SPACE = "▁"  # sentencepiece's sign for the space in front of a word
 
@@ -28,8 +29,6 @@ class PiecesConfig(Settings):
     """Largest number of pieces (subwords); every covered character has its own in any case."""
     min_count: int = Field(default=5, ge=1)
     """Learn no more pieces than there are words seen this often."""
-    character_coverage: float = Field(default=0.9995, gt=0.0, le=1.0)
-    """Share of the text's characters that get a piece; rarer characters become unknown."""
 
 
 class Pieces:
@@ -67,7 +66,7 @@ class Pieces:
             model_type="bpe",
             vocab_size=_vocabulary_size(counter, config),
             hard_vocab_limit=False,  # a small corpus runs out of pairs to merge: then fewer
-            character_coverage=config.character_coverage,
+            character_coverage=CHARACTER_COVERAGE,
             # The words are tokenized and cased by then. The default, nmt_nfkc, would also fold
             # signs ("…" to "...", "ﬁ" to "fi"): pieces would no longer spell the text.
             normalization_rule_name="identity",

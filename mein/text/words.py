@@ -18,6 +18,7 @@ from mein.runtime.settings import Settings
 PADDING = 0
 END = 1  # end of sequence: appended to every document
 SPECIALS = 2
+MIN_DOCUMENTS = 2  # that a word occurs in, to be kept; if none does, every word is kept
 
 VERSION = 1
 HEADER = "mein words"
@@ -41,10 +42,8 @@ class WordsConfig(Settings):
     """`words`: words and single signs, HTML line breaks removed; `paper`: split at `\\W+` only."""
     lowercase: bool = True
     """Fold the text to lower case."""
-    min_documents: int = Field(default=2, ge=1)
-    """Keep words that occur in at least this many documents; if there are none, keep every word."""
     max_words: int = Field(default=100_000, ge=1)
-    """Largest number of words; the most frequent ones are kept."""
+    """Largest number of words; of those in two documents or more, the most frequent ones are kept."""
     max_length: Annotated[int, Field(ge=2)] | None = 1_000
     """The expert reads at most this many words of a document, the last ones; none: all."""
 
@@ -65,7 +64,7 @@ class Words:
     def from_counts(cls, counter: "WordCounter") -> "Words":
         """Choose and number the words of a counted corpus; ties in frequency go by spelling."""
         config, in_documents = counter.config, counter.in_documents
-        kept = [word for word, n in in_documents.items() if n >= config.min_documents]
+        kept = [word for word, n in in_documents.items() if n >= MIN_DOCUMENTS]
         frequency = counter.frequency
         ranked = sorted(kept or in_documents, key=lambda word: (-frequency[word], word))
         words = ranked[: config.max_words]

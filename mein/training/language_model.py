@@ -18,7 +18,7 @@ from mein.runtime.device import batch_tokens, device_of, fast_precision
 from mein.runtime.seeds import numpy_generator
 from mein.text.batches import in_batches, pad_words, to_device
 from mein.text.ragged import Ragged
-from mein.training.config import PretrainingConfig
+from mein.training.config import Pretraining
 from mein.training.loop import Runtime, Stage, StageOutcome, train
 from mein.training.objectives import Randomness
 from mein.training.parallel import Share, own_share
@@ -88,7 +88,7 @@ def train_language_model(
     model: LanguageModel,
     texts: Sequence[EncodedText],
     held_out: EncodedText,
-    config: PretrainingConfig,
+    config: Pretraining,
     runtime: Runtime,
     seed: int,
 ) -> StageOutcome:
@@ -138,27 +138,14 @@ class TextSegment:
 class Blocks:
     """The text as matrices of words (lanes, columns), each read from left to right from a zero state.
 
-    A block of a stream is a shard; a block of documents has one document of similar length in each lane.
-    The number of columns of a block is the same in every epoch.
+    A block is a shard, its documents end to end. Its number of columns is the same in every epoch.
     """
 
-    def __init__(self, texts: Sequence[EncodedText], config: PretrainingConfig, seed: int) -> None:
+    def __init__(self, texts: Sequence[EncodedText], config: Pretraining, seed: int) -> None:
         self.config, self.seed = config, seed
-        self.parts: list[tuple[EncodedText, int, np.ndarray | None]] = []
-        widths = []
-        for text, shard in _shards(texts):
-            lengths = text.words(shard).lengths
-            if config.reads == "stream":
-                self.parts.append((text, shard, None))
-                total = int(lengths.sum())
-                widths.append(math.ceil(total / self._lanes(total)) - 1)
-                continue
-            order = np.argsort(lengths, kind="stable")
-            for start in range(0, len(order), config.lanes):
-                rows = order[start : start + config.lanes]
-                self.parts.append((text, shard, rows))
-                widths.append(int(lengths[rows].max()) - 1)
-        self.widths = [max(0, int(width)) for width in widths]
+        self.parts = [(text, shard) for text in texts for shard in range(text.shard_count)]
+        totals = [int(text.words(shard).lengths.sum()) for text, shard in self.parts]
+        self.widths = [max(0, math.ceil(total / self._lanes(total)) - 1) for total in totals]
         """Columns that have a next word."""
         self.starts = np.concatenate([[0], np.cumsum(self.widths)])[:-1]
 
@@ -199,20 +186,14 @@ class Blocks:
 
     def _words(self, epoch: int, block: int) -> np.ndarray:
         """The words (lanes, columns) of a block, padded with 0 at the end of rows."""
-        text, shard, rows = self.parts[block]
+        text, shard = self.parts[block]
         words = text.words(shard)
-        if rows is not None:
-            return pad_words(words.take(rows), torch.device("cpu")).words.numpy()
         order = numpy_generator(self.seed, "stream", epoch, block).permutation(len(words))
         return side_by_side(words.take(order), self._lanes(int(words.lengths.sum())))
 
     def _lanes(self, words: int) -> int:
         """Fewer lanes if the stream is too short for a segment in each."""
         return int(np.clip(words // self.config.segment, 1, self.config.lanes))
-
-
-def _shards(texts: Sequence[EncodedText]) -> list[tuple[EncodedText, int]]:
-    return [(text, shard) for text in texts for shard in range(text.shard_count)]
 
 
 def side_by_side(words: Ragged, lanes: int) -> np.ndarray:

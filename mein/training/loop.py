@@ -18,7 +18,7 @@ from mein.runtime import ranks
 from mein.runtime.progress import Reporter
 from mein.runtime.run_folder import RunFolder
 from mein.runtime.tensors import load_tensors, save_tensors
-from mein.training.config import OptimizationConfig
+from mein.training.config import Optimization
 from mein.training.imitation_batches import fetched
 from mein.training.parallel import sum_gradients
 
@@ -181,7 +181,7 @@ class StageOutcome:
     epochs: int
 
 
-def train(stage: Stage, config: OptimizationConfig, runtime: Runtime) -> StageOutcome:
+def train(stage: Stage, config: Optimization, runtime: Runtime) -> StageOutcome:
     """Train to the best epoch; its weights are left in `stage.parameters`.
 
     Epoch 0, the initial weights, is a candidate. After a kill the stage continues from its last
@@ -211,7 +211,7 @@ def train(stage: Stage, config: OptimizationConfig, runtime: Runtime) -> StageOu
     return StageOutcome(state.best_epoch, state.best_score, state.epoch)
 
 
-def _is_stale(state: StageState, config: OptimizationConfig) -> bool:
+def _is_stale(state: StageState, config: Optimization) -> bool:
     return config.patience is not None and state.epoch - state.best_epoch >= config.patience
 
 
@@ -220,7 +220,7 @@ def _run_epoch(
     average: Average,
     state: StageState,
     best: dict[str, Tensor],
-    config: OptimizationConfig,
+    config: Optimization,
     optimizer: torch.optim.Optimizer,
     runtime: Runtime,
 ) -> None:
@@ -297,7 +297,7 @@ def take_step(
     stage: Stage,
     batch: Any,
     state: StageState,
-    config: OptimizationConfig,
+    config: Optimization,
     optimizer: torch.optim.Optimizer,
 ) -> Tensor:
     """One step of Adam; the loss of the batch, of all processes' shares, still on its device.
@@ -319,10 +319,9 @@ def take_step(
     return total
 
 
-def learning_rate(config: OptimizationConfig, state: StageState, documents: int) -> float:
+def learning_rate(config: Optimization, state: StageState, documents: int) -> float:
     """The learning rate of the next step."""
     rate = config.learning_rate * config.decay**state.step
-    rate *= min(1.0, (state.step + 1) / (config.warm_up_steps + 1))
     if config.falls_to_zero:
         rate *= 1.0 - (state.epoch + state.documents / documents) / config.epochs
     return rate

@@ -14,6 +14,8 @@ from mein.experts.base import Expert
 from mein.experts.config import PerturbationConfig
 from mein.experts.embedding import PartGenerator, WordEmbedding, drawn_like
 from mein.experts.perturb import (
+    NEIGHBORS,
+    XI,
     LogitsOf,
     divergence,
     nearest_words,
@@ -83,10 +85,10 @@ def taken(batch: WordBatch, rows: Tensor) -> WordBatch:
     return WordBatch(batch.words[rows], batch.lengths[rows])
 
 
-def empty_neighbors(expert: Expert, words: Ragged, config: PerturbationConfig) -> Tensor:
+def empty_neighbors(expert: Expert, words: Ragged) -> Tensor:
     """A tensor (V, K) of zeros for every word's neighbors among the words of the labeled text."""
     V, candidates = len(word_table(expert)), len(_candidates(words))
-    K = min(config.neighbors, candidates - 1)
+    K = min(NEIGHBORS, candidates - 1)
     return torch.zeros(V, K, dtype=torch.int64, device=device_of(expert))
 
 
@@ -186,7 +188,7 @@ class Virtual(Objective):
     epsilon: float
     """The norm of a perturbation."""
     unlabeled_documents: int = 64
-    xi: float = 0.1
+    xi: float = XI
     """The norm of vat's random first step."""
     neighbors: Tensor | None = None
 
@@ -273,7 +275,7 @@ class Ingredients:
 def _virtual(made_of: Ingredients, *, fiftieths: float = 1.0, neighbors: Tensor | None = None) -> Virtual:
     config = made_of.config
     epsilon = made_of.epsilon(fiftieths)
-    return Virtual(made_of.draw(), epsilon, config.unlabeled_documents, config.xi, neighbors)
+    return Virtual(made_of.draw(), epsilon, config.unlabeled_documents, neighbors=neighbors)
 
 
 OBJECTIVES: dict[str, Callable[[Ingredients], Objective]] = {  # by expert.training
@@ -283,7 +285,7 @@ OBJECTIVES: dict[str, Callable[[Ingredients], Objective]] = {  # by expert.train
     "ivat": lambda made_of: _virtual(
         made_of,
         fiftieths=3.0,
-        neighbors=empty_neighbors(made_of.expert, made_of.words, made_of.config),
+        neighbors=empty_neighbors(made_of.expert, made_of.words),
     ),
 }
 

@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -27,7 +27,7 @@ from mein.store.files import EXPERT_COLUMN
 from mein.store.store import Store
 from mein.text.batches import PieceBatch, bucketed, pad_words, to_device
 from mein.text.ragged import Ragged
-from mein.training.config import ImitationConfig, SupervisedConfig
+from mein.training.config import Imitation, Supervision
 from mein.training.imitation_batches import MixedShards
 from mein.training.loop import Runtime, Stage, StageOutcome, train
 from mein.training.objectives import LabeledBatch, Objective, Randomness, neighbors_of_epochs
@@ -109,7 +109,7 @@ def train_expert(
     expert: Expert,
     train_part: LabeledPart,
     dev_part: LabeledPart,
-    config: SupervisedConfig,
+    config: Supervision,
     objective: Objective,
     runtime: Runtime,
     seed: int,
@@ -123,7 +123,7 @@ def train_imitators(
     imitators: Imitators,
     unlabeled: Store,
     held_out: Store,
-    config: ImitationConfig,
+    config: Imitation,
     runtime: Runtime,
     seed: int,
     labeled: Store | None = None,
@@ -136,20 +136,20 @@ def train_imitators(
     return train(imitation_stage(imitators, unlabeled, held_out, config, seed, labeled), config, runtime)
 
 
-def suited(config: ImitationConfig, unlabeled: Store, labeled: Store | None = None) -> ImitationConfig:
+def suited(config: Imitation, unlabeled: Store, labeled: Store | None = None) -> Imitation:
     """The settings with a batch that suits the corpus, and a learning rate that suits the batch."""
     if config.batch_tokens is not None or config.batch_documents is not None:
         return config
     tokens = _batch_tokens(unlabeled, labeled, config)
     rate = config.learning_rate * math.sqrt(max(1.0, tokens / USUAL_BATCH))
-    return config.model_copy(update={"batch_tokens": tokens, "learning_rate": rate})
+    return replace(config, batch_tokens=tokens, learning_rate=rate)
 
 
 def imitation_stage(
     imitators: Imitators,
     unlabeled: Store,
     held_out: Store,
-    config: ImitationConfig,
+    config: Imitation,
     seed: int,
     labeled: Store | None = None,
 ) -> Stage:
@@ -203,7 +203,7 @@ def fine_tune(
     gates: Gates,
     train_part: LabeledPart,
     dev_part: LabeledPart,
-    config: SupervisedConfig,
+    config: Supervision,
     objective: Objective,
     runtime: Runtime,
     seed: int,
@@ -245,7 +245,7 @@ def standard_error(error: float, weights: np.ndarray) -> float:
     return math.sqrt(error * (100.0 - error) / (w.sum() ** 2 / (w**2).sum()))
 
 
-def _batch_tokens(unlabeled: Store, labeled: Store | None, config: ImitationConfig) -> int:
+def _batch_tokens(unlabeled: Store, labeled: Store | None, config: Imitation) -> int:
     """Small batches for a small corpus, which would have only a few large ones in an epoch."""
     share = 1.0 if config.documents is None else min(1.0, config.documents / max(1, len(unlabeled)))
     total = share * unlabeled.manifest.pieces + (0 if labeled is None else labeled.manifest.pieces)

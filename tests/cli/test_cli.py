@@ -4,6 +4,7 @@ import contextlib
 import json
 import re
 import shutil
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import typer
 
 from mein import __version__
 from mein.cli.main import app
-from mein.config import load_config
+from mein.config import COMMON, json_schema, load_config
 from mein.data.demo import demo_corpus
 from mein.errors import UsageError
 from tests.support.shell import (
@@ -173,7 +174,7 @@ def test_train_reports_the_overlap_with_the_test_set(tmp_path: Path, trained: tu
     assert "3 unlabeled documents are also in the test set: they are left out." in answer.out
     data = [json.loads(line) for line in (path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     (counts,) = [line for line in data if line["stage"] == "data"]
-    assert (counts["removed"], counts["unlabeled_in_test"], counts["train_in_test"]) == (3, 0, 0)
+    assert (counts["removed"], counts["train_in_test"]) == (3, 0)
 
 
 def test_train_reports_what_it_does_not_remove(tmp_path: Path) -> None:
@@ -182,9 +183,9 @@ def test_train_reports_what_it_does_not_remove(tmp_path: Path) -> None:
     known = [*TEXTS.test_texts[:30], *(text + " " for text in TEXTS.labeled_texts)]
     test = write_csv(tmp_path / "test.csv", known, [*TEXTS.test_labels[:30], *TEXTS.labeled_labels])
     words = ["--labeled", train, "--unlabeled", raw, "--test", test]
-    answer = mein("train", *words, "--out", tmp_path / "run", *TINY, "--set", "removes_test_overlap=false")
+    answer = mein("train", *words, "--out", tmp_path / "run", *TINY)
     assert answer.code == 0, answer
-    assert "1 unlabeled document is also in the test set: it is kept, as asked." in answer.out
+    assert "1 unlabeled document is also in the test set: it is left out." in answer.out
     assert "60 training documents are also in the test set: its error will look too good." in answer.out
     assert "20 dev documents are also in the test set: its error will look too good." in answer.out
     notes = mein("check", *words).out
@@ -245,6 +246,16 @@ def test_init_writes_what_train_reads(tmp_path: Path) -> None:
     answer = mein("init", path, "--preset", "paper")
     assert answer.out == f"Wrote {path}; use it with `mein train --config {path} ...`.\n"
     assert load_config(file=path) == load_config("paper")
+    assert path.read_text(encoding="utf-8").count(" = ") == 1 + len(COMMON)
+    assert mein("init", tmp_path / "all.toml", "--preset", "paper", "--all").code == 0
+    assert load_config(file=tmp_path / "all.toml") == load_config("paper")
+    assert "preset" not in tomllib.loads((tmp_path / "all.toml").read_text(encoding="utf-8"))
+
+
+def test_init_prints_the_schema_and_writes_nothing(tmp_path: Path) -> None:
+    answer = mein("init", tmp_path / "a.toml", "--schema")
+    assert (answer.code, json.loads(answer.out)) == (0, json_schema())
+    assert not (tmp_path / "a.toml").exists()
 
 
 def test_check_shows_the_data_at_80_columns(files: list[str]) -> None:

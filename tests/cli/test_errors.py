@@ -245,7 +245,7 @@ def test_a_run_of_another_version(copy: Path, version: int, remedy: str) -> None
         ["evaluate", copy, "x.csv"],
         ["predict", copy, "x.csv", "--out", "y.csv"],
     ):
-        refuses(rf"{copy}/done has format {version}, this mein reads 2: {remedy}\.", *words)
+        refuses(rf"{copy}/done has format {version}, this mein reads 3: {remedy}\.", *words)
 
 
 @pytest.mark.parametrize(
@@ -273,7 +273,7 @@ def test_a_flipped_bit_anywhere_is_noticed(copy: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["config.json", "labels.json", "vocabularies.json", "done"])
-@pytest.mark.parametrize("content", [None, b"", b"[]", b'{"mein": 2}'])
+@pytest.mark.parametrize("content", [None, b"", b"[]", b'{"mein": 3}'])
 def test_a_damaged_json_file(copy: Path, name: str, content: bytes | None) -> None:
     whole = (copy / name).read_bytes()
     put(copy / name, whole[: len(whole) // 2] if content is None else content)
@@ -352,7 +352,7 @@ def test_a_full_disk_loses_nothing(
         ("seed=one", r"Setting seed is 'one', but should be a valid integer\."),
         ("seed=-1", r"Setting seed is -1, but should be greater than or equal to 0\."),
         ("expert.embedding_dim=0", r"Setting expert\.embedding_dim is 0, but should be greater .* 1\."),
-        ("expert.dropout=1.5", r"Setting expert\.dropout is 1\.5, but should be less than 1\."),
+        ("expert.mlp_dropout=1.5", r"Setting expert\.mlp_dropout is 1\.5, but should be less than 1\."),
         ("imitators.windows=[-1]", r"Setting imitators\.windows\[0\] is -1, but should be greater .* 0\."),
         ("imitators.windows=[]", r"Setting imitators\.windows is \[\], but should have at least 1 item\."),
         ("fine_tuning.epochs=-1", r"Setting fine_tuning\.epochs is -1, but should be greater .* 0\."),
@@ -360,7 +360,10 @@ def test_a_full_disk_loses_nothing(
             "expert_training.learning_rate=nan",
             r"Setting .*learning_rate is nan, but should be a finite number\.",
         ),
-        ("mixture.gates=open", r"Setting mixture\.gates is 'open', but should be 'free' or 'sigmoid'\."),
+        (
+            "mixture.method=o",
+            r"Setting mixture\.method is 'o', but should be 'ours', 'no-lexicon' or 'paper'\.",
+        ),
         ("seed", r"Cannot read the setting 'seed': write key=value\."),
         ("runtime.device=cdua", r"Unknown device 'cdua': choose auto, cpu, cuda or cuda:1\."),
         ("runtime.device=cuda:99", r"Device 'cuda:99' does not exist: torch finds \d+ GPUs .*\."),

@@ -24,7 +24,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "papers").mkdir()
     (tmp_path / "papers/note.txt").write_text("mine", encoding="utf-8")
     (tmp_path / "stopped").mkdir()
-    (tmp_path / "stopped/config.json").write_text('{"mein": 2, "config": {}}', encoding="utf-8")
+    (tmp_path / "stopped/config.json").write_text('{"mein": 3, "config": {}}', encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -37,7 +37,10 @@ TRAIN = "train --labeled labeled.csv --out new"
     [
         ("train --labeled labeld.csv --out new", "labeld.csv does not exist; check the path."),
         (f"{TRAIN} --set imitators.windos=1", "Unknown setting 'imitators.windos': did you mean"),
-        (f"{TRAIN} --set expert.dropout=2", "Setting expert.dropout is 2, but should be less than 1."),
+        (
+            f"{TRAIN} --set expert.mlp_dropout=2",
+            "Setting expert.mlp_dropout is 2, but should be less than 1.",
+        ),
         (f"{TRAIN} --set seed", "Cannot read the setting 'seed': write key=value."),
         (f"{TRAIN} --set runtime.device=cdua", "Unknown device 'cdua': choose auto, cpu, cuda or cuda:1."),
         (f"{TRAIN} --preset smal", "Unknown preset 'smal': choose one of small, full, "),

@@ -184,7 +184,7 @@ def test_imitators_learn_from_the_teacher_and_stage_3_tunes_gates_and_temperatur
 
 
 def test_the_temperature_learns(tmp_path: Path, table: Path) -> None:
-    settings: dict[str, Any] = {"fine_tuning__learning_rate": 0.1, "fine_tuning__min_gain": 0.0}
+    settings: dict[str, Any] = {"fine_tuning__learning_rate": 0.1, "fine_tuning__patience": None}
     tiny.run(tmp_path / "run", expert__kind="given", expert__model=str(table), **settings)
     log_taus = [
         load_tensors(tmp_path / f"run/{name}.safetensors")[0]["log_tau"].item()

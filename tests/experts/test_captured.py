@@ -18,7 +18,7 @@ from mein.text.batches import pad_words
 from mein.text.ragged import Ragged, ragged
 from mein.training import objectives, stages
 from mein.training import stages as shapes
-from mein.training.config import SupervisedConfig
+from mein.training.config import Supervision
 from mein.training.loop import Stage, StageOutcome
 from mein.training.objectives import Adversarial, LabeledBatch, Objective, Plain, Randomness, Virtual
 from mein.training.stages import frequent_widths, shapes_read
@@ -177,7 +177,7 @@ def test_a_stage_captures_where_it_can(monkeypatch: pytest.MonkeyPatch, processe
     monkeypatch.setattr(stages, "train", watched)
     labels, nothing = np.arange(4) % 2, np.zeros((0, 4, 2), np.float32)
     part = stages.LabeledPart(WORDS, labels, np.ones(4, np.float32), nothing)
-    config = SupervisedConfig(batch_documents=4, epochs=64)
+    config = Supervision(batch_documents=4, epochs=64)
     unused: Any = None
     stages.train_expert(expert, part, part, config, Plain(), unused, seed=0)
     assert seen == [{(4, 32, True)} if gpu and processes == 1 else None]

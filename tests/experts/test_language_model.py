@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ from mein.run.warm_start import Rows
 from mein.runtime.progress import Quiet
 from mein.runtime.run_folder import RunFolder
 from mein.text.ragged import Ragged, ragged
-from mein.training.config import PretrainingConfig
+from mein.training.config import Pretraining
 from mein.training.imitation_batches import fetched
 from mein.training.language_model import (
     STAGE,
@@ -156,10 +156,8 @@ def test_a_small_vocabulary_gets_a_full_softmax() -> None:
 # Which words are read when.
 
 
-def config_of(
-    reads: Literal["stream", "documents"] = "stream", lanes: int = 3, segment: int = 2, **others: float
-) -> PretrainingConfig:
-    return PretrainingConfig.model_validate({"reads": reads, "lanes": lanes, "segment": segment, **others})
+def config_of(lanes: int = 3, segment: int = 2, **others: Any) -> Pretraining:
+    return Pretraining(lanes=lanes, segment=segment, **others)
 
 
 class Shards:
@@ -193,51 +191,38 @@ def distinct(lengths: Sequence[int]) -> list[list[int]]:
 
 @pytest.mark.parametrize("direction", [0, 1])
 @pytest.mark.parametrize("lanes", [1, 3, 7, 50])
-@pytest.mark.parametrize("reads", ["stream", "documents"])
-def test_every_word_is_predicted_once_an_epoch_but_the_first_of_a_lane(
-    reads: Literal["stream", "documents"], lanes: int, direction: int
-) -> None:
+def test_every_word_is_predicted_once_an_epoch_but_the_first_of_a_lane(lanes: int, direction: int) -> None:
     documents = distinct([4, 1, 7, 2, 2, 1, 5, 9, 3])
     texts = [Shards([documents[:4], documents[4:6]]), Shards([documents[6:]])]
-    blocks = Blocks(texts, config_of(reads, lanes, segment=3), seed=1)
+    blocks = Blocks(texts, config_of(lanes, segment=3), seed=1)
     total = sum(map(len, documents))
     for epoch in range(3):
         found, begun, order = predicted(blocks, epoch, direction)
         assert max(found.values()) == 1
         unread = set(range(1, total + 1)) - set(found)
-        if reads == "documents":
-            ends = {document[-direction] for document in documents}
-            assert unread == ends
-        else:
-            in_blocks_with_columns = begun
-            alone = sum(width == 0 for width in blocks.widths)
-            assert len(unread) == in_blocks_with_columns + alone
+        in_blocks_with_columns = begun
+        alone = sum(width == 0 for width in blocks.widths)
+        assert len(unread) == in_blocks_with_columns + alone
         assert len(order) == total - len(unread)
 
 
-@pytest.mark.parametrize("reads", ["stream", "documents"])
-def test_the_order_changes_from_epoch_to_epoch_and_repeats_with_the_seed(
-    reads: Literal["stream", "documents"],
-) -> None:
+def test_the_order_changes_from_epoch_to_epoch_and_repeats_with_the_seed() -> None:
     text = Shards([distinct([3] * 20), [[word + 60 for word in row] for row in distinct([4] * 10)]])
-    blocks = Blocks([text], config_of(reads), seed=1)
+    blocks = Blocks([text], config_of(), seed=1)
     epochs = [predicted(blocks, epoch)[2] for epoch in range(3)]
     assert len({tuple(order) for order in epochs}) == 3
-    again = Blocks([text], config_of(reads), seed=1)
+    again = Blocks([text], config_of(), seed=1)
     assert [predicted(again, epoch)[2] for epoch in reversed(range(3))] == epochs[::-1]
-    assert predicted(Blocks([text], config_of(reads), seed=2), 0)[2] != epochs[0]
+    assert predicted(Blocks([text], config_of(), seed=2), 0)[2] != epochs[0]
 
 
-@pytest.mark.parametrize("reads", ["stream", "documents"])
-def test_a_segment_is_known_by_its_columns_alone_so_a_resumed_run_reads_the_same(
-    reads: Literal["stream", "documents"],
-) -> None:
+def test_a_segment_is_known_by_its_columns_alone_so_a_resumed_run_reads_the_same() -> None:
     text = Shards([distinct([5, 9, 2]), [[30]], distinct([6, 6])])  # the one in the middle has no columns
-    whole = Blocks([text], config_of(reads), seed=3)
+    whole = Blocks([text], config_of(), seed=3)
     planned = [columns for epoch in range(3) for columns in whole.plan(epoch)]
     read = [whole.segment(columns, CPU, 2) for columns in planned]
     for columns, segment in reversed(list(zip(planned, read, strict=True))):
-        fresh = Blocks([text], config_of(reads), seed=3).segment(columns, CPU, 2)
+        fresh = Blocks([text], config_of(), seed=3).segment(columns, CPU, 2)
         assert fresh.is_first == segment.is_first
         assert all(torch.equal(a, b) for a, b in zip(fresh.rows, segment.rows, strict=True))
     numbers = [int(c) for columns in planned for c in columns]
@@ -262,14 +247,10 @@ def test_the_other_direction_reads_each_lane_from_its_end() -> None:
         assert mirrored == words[::-1] + [0] * (len(row) - len(words))
 
 
-@pytest.mark.parametrize("reads", ["stream", "documents"])
 @pytest.mark.parametrize("texts", [[[1]], [[1], [1]], [[2, 1]], [[], [3, 2, 1]]])
-def test_a_tiny_text_is_read_completely_in_fewer_lanes(
-    reads: Literal["stream", "documents"], texts: list[list[int]]
-) -> None:
-    blocks = Blocks([Rows(ragged(texts))], config_of(reads, lanes=64, segment=100), seed=0)
-    total, longest = sum(map(len, texts)), max(map(len, texts))
-    assert blocks.columns == (total - 1 if reads == "stream" else longest - 1)
+def test_a_tiny_text_is_read_completely_in_fewer_lanes(texts: list[list[int]]) -> None:
+    blocks = Blocks([Rows(ragged(texts))], config_of(lanes=64, segment=100), seed=0)
+    assert blocks.columns == sum(map(len, texts)) - 1
     assert sum(predicted(blocks, 0)[0].values()) == blocks.columns
 
 
@@ -353,13 +334,12 @@ def runtime_in(path: Path) -> Runtime:
 
 
 @pytest.mark.parametrize("is_bidirectional", [False, True])
-@pytest.mark.parametrize("reads", ["stream", "documents"])
 def test_the_loss_in_training_is_the_mean_over_segments_of_loops_both_directions_added(
-    tmp_path: Path, reads: Literal["stream", "documents"], is_bidirectional: bool
+    tmp_path: Path, is_bidirectional: bool
 ) -> None:
     """At a learning rate of nearly nothing the recorded loss is that of the weights as they came."""
     model = model_of(is_bidirectional)
-    config = config_of(reads, lanes=2, segment=3, epochs=1, dropout=0.0, learning_rate=1e-15)
+    config = config_of(lanes=2, segment=3, epochs=1, dropout=0.0, learning_rate=1e-15)
     blocks = Blocks([Rows(ragged(TEXTS))], config, seed=5)
     total = 0.0
     for block, width in enumerate(blocks.widths):

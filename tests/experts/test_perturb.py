@@ -50,8 +50,10 @@ class Recorded(LSTMExpert):
 
 def expert_of(dropout: float = 0.0) -> Recorded:
     torch.manual_seed(5)
-    config = ExpertConfig(embedding_dim=D, hidden_dim=7, mlp_dim=5, dropout=dropout)
-    return Recorded(config, torch.arange(float(WORDS)))
+    config = ExpertConfig(embedding_dim=D, hidden_dim=7, mlp_dim=5)
+    expert = Recorded(config, torch.arange(float(WORDS)))
+    expert.dropout = dropout
+    return expert
 
 
 def batch_of(rows: Sequence[int], more_padding: int = 0) -> WordBatch:

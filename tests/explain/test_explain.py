@@ -53,7 +53,7 @@ def trained() -> MeinClassifier:
         "imitator_training.epochs": 3,
         "imitator_training.learning_rate": 0.01,
         "imitator_training.batch_documents": 8,
-        "mixture.gates": "free",
+        "mixture.method": "ours",
     }
     return tiny(settings=settings, random_state=1).fit(
         demo.labeled_texts, demo.labeled_labels, unlabeled=demo.unlabeled_texts

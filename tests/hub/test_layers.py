@@ -117,7 +117,7 @@ def test_a_run_leaves_its_frozen_layers_alone_in_every_stage(
         expert_training__learning_rate=1e-3,
         expert_training__epochs=1,
         fine_tuning__epochs=1,
-        fine_tuning__min_gain=0,
+        fine_tuning__patience=None,
     )
     start = load_file(tmp_path / "run/hub/model.safetensors")
     learned = load_tensors(tmp_path / "run/expert.safetensors")[0]

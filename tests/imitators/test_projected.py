@@ -33,8 +33,7 @@ def build(
     config = ImitatorsConfig(windows=tuple(windows), **{"embedding_dim": 5, "channels": 12} | sizes)
     torch.manual_seed(0)
     imitators = Imitators(config, pieces, classes).double()
-    for table in imitators.embeddings.parameters():
-        table.detach().div_(EMBEDDING_SPREAD)
+    imitators.embedding.weight.detach().div_(EMBEDDING_SPREAD)
     return imitators
 
 
@@ -93,7 +92,6 @@ def worst_error(
     windows=st.lists(st.integers(0, 5), min_size=1, max_size=3),
     classes=st.integers(2, 5),
     channels=st.integers(1, 9),
-    shares_embedding=st.booleans(),
     slope=st.sampled_from([0.0, 0.2, 1.0]),
     positions=st.integers(1, 60),
 )
@@ -102,12 +100,11 @@ def test_loss_and_gradients_are_those_of_the_equations(
     windows: list[int],
     classes: int,
     channels: int,
-    shares_embedding: bool,
     slope: float,
     positions: int,
 ) -> None:
-    sizes: dict[str, Any] = {"channels": channels, "shares_embedding": shares_embedding, "leaky_slope": slope}
-    imitators = build(windows, classes, **sizes)
+    imitators = build(windows, classes, channels=channels)
+    imitators.leaky_slope = slope
     segment_bytes = 8 * channels * positions  # the stream in segments of so many positions
 
     def loss(batch: PieceBatch, p: Tensor) -> Tensor:
@@ -135,11 +132,8 @@ def test_float32_is_close_for_repeated_and_for_distinct_pieces(
 
 
 @pytest.mark.parametrize("windows", [(0,), (4, 1, 1), (2, 0)])
-@pytest.mark.parametrize("shares_embedding", [True, False])
-def test_log_probs_and_their_gradients_are_those_of_the_equations(
-    windows: tuple[int, ...], shares_embedding: bool
-) -> None:
-    imitators = build(windows, 3, shares_embedding=shares_embedding)
+def test_log_probs_and_their_gradients_are_those_of_the_equations(windows: tuple[int, ...]) -> None:
+    imitators = build(windows, 3)
     batch = pack(DOCUMENTS, imitators.gap)
     torch.testing.assert_close(projected_log_probs(imitators, batch.pieces), imitators(batch.pieces))
 
@@ -247,9 +241,8 @@ def test_an_empty_stream_costs_nothing() -> None:
     assert Tabulated(imitators).log_probs(nothing).shape == (1, 0, 2)
 
 
-@pytest.mark.parametrize("shares_embedding", [True, False])
-def test_tables_give_the_alpha_of_the_equations(shares_embedding: bool) -> None:
-    imitators = build((0, 3, 1), 3, shares_embedding=shares_embedding)
+def test_tables_give_the_alpha_of_the_equations() -> None:
+    imitators = build((0, 3, 1), 3)
     batch = pack(DOCUMENTS, imitators.gap)
     truth = average_windows(imitators(batch.pieces), batch.document, batch.lengths).detach()
     found = Tabulated(imitators.float()).alpha(batch.pieces, batch.document, batch.lengths)
@@ -279,7 +272,7 @@ def test_every_position_is_sorted_into_the_chunks_of_its_piece(
 
 CASES: dict[str, dict[str, Any]] = {
     "powers of two": {"windows": (1, 2, 3, 4), "embedding_dim": 32, "channels": 64},
-    "odd sizes": {"windows": (0, 2, 2, 5), "embedding_dim": 7, "channels": 75, "shares_embedding": False},
+    "odd sizes": {"windows": (0, 2, 2, 5), "embedding_dim": 7, "channels": 75},
     "wide": {"windows": (1,), "embedding_dim": 16, "channels": 1_100},
     "classes": {"windows": (1, 4), "classes": 55, "embedding_dim": 16, "channels": 24},
 }

@@ -78,7 +78,7 @@ def test_a_run_whose_mixture_stays_at_its_start_reads_no_document_twice(
         return original(self, embedded, lengths, dropout)
 
     monkeypatch.setattr(LSTMExpert, "classify", counted)
-    settings: dict[str, Any] = {"fine_tuning__epochs": 0, "expert_training__min_gain": 0}
+    settings: dict[str, Any] = {"fine_tuning__epochs": 0}
     settings |= {"dev_fraction": 0.25}
     rows = tiny.run(tmp_path / "run", **settings)
     labeled, raw, test, dev = 80, 120, 40, 20
@@ -92,7 +92,7 @@ def test_cached_logits_are_those_that_would_be_computed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run that asks each time leaves the same files, to the bit."""
-    settings: dict[str, Any] = {"fine_tuning__min_gain": 0, "fine_tuning__learning_rate": 0.01}
+    settings: dict[str, Any] = {"fine_tuning__patience": None, "fine_tuning__learning_rate": 0.01}
     tiny.run(tmp_path / "once", **settings)
 
     def ask(self: CachedLogits, expert: Expert) -> np.ndarray:

@@ -21,7 +21,7 @@ from mein.runtime.run_folder import RunFolder
 from mein.runtime.tensors import load_tensors
 from mein.text.batches import pack_pieces
 from mein.text.ragged import ragged
-from mein.training.config import SupervisedConfig
+from mein.training.config import Supervision
 from mein.training.loop import Runtime
 from mein.training.objectives import Plain
 from mein.training.stages import LabeledPart, fine_tune, train_expert
@@ -69,7 +69,7 @@ def without_alpha(part: LabeledPart) -> LabeledPart:
 def test_stage_3_with_closed_gates_is_stage_1(tmp_path: Path) -> None:
     """Sigmoid gates held at -inf, no gates at all, and the first line: the same weights, bit for bit."""
     train_part, dev_part = parts()
-    config, weights = SupervisedConfig(epochs=3, batch_documents=8), []
+    config, weights = Supervision(epochs=3, batch_documents=8), []
     for name in ("closed", "none", "first line"):
         runtime = Runtime(RunFolder(tmp_path / name), Quiet(), 1e9)
         runtime.folder.path.mkdir()

@@ -39,10 +39,10 @@ def expert() -> LSTMExpert:
     return LSTMExpert(ExpertConfig(embedding_dim=2, hidden_dim=3, mlp_dim=4), 7, CLASSES).double()
 
 
-@pytest.fixture(params=[True, False], ids=["shared", "separate"])
-def imitators(request: pytest.FixtureRequest) -> Imitators:
+@pytest.fixture
+def imitators() -> Imitators:
     torch.manual_seed(2)
-    config = ImitatorsConfig(windows=(1, 2), embedding_dim=2, channels=3, shares_embedding=request.param)
+    config = ImitatorsConfig(windows=(1, 2), embedding_dim=2, channels=3)
     return Imitators(config, 7, CLASSES).double()
 
 
@@ -81,7 +81,7 @@ def loop_window_probs(imitators: Imitators, i: int, pieces: list[int], j: int) -
     """Equation 8 by scalar arithmetic: the fragment x_{j-c} .. x_{j+c}, zeros beyond the text."""
     c = imitators.windows[i]
     w = {name: p.detach().tolist() for name, p in imitators.named_parameters()}
-    table = w[f"embeddings.{i % len(imitators.embeddings)}.weight"]
+    table = w["embedding.weight"]
     kernel, bias = w[f"convolutions.{i}.weight"], w[f"convolutions.{i}.bias"]  # (N, D, 2c + 1), (N,)
     o = []
     for n in range(len(kernel)):

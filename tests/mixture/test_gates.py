@@ -205,18 +205,21 @@ def test_only_free_gates_give_tuning_up_where_dev_is_worse() -> None:
     assert SigmoidGates(1).accepts(-right, right, labels, weights)
 
 
-def test_every_gate_form_can_be_set() -> None:
-    assert list(GATES) == list(get_args(MixtureConfig.model_fields["gates"].annotation))
-    assert MixtureConfig(has_lexicon=True).uses_lexicon
-    assert not MixtureConfig(has_lexicon=True, gates="sigmoid").uses_lexicon
+def test_every_method_has_gates_and_a_lexicon_has_some_that_are_fitted() -> None:
+    assert list(GATES) == list(get_args(MixtureConfig.model_fields["method"].annotation))
+    with_lexicon = [
+        method for method in GATES if MixtureConfig.model_validate({"method": method}).has_lexicon
+    ]
+    assert with_lexicon == ["ours"]
+    assert GATES["ours"].is_fitted
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
-@pytest.mark.parametrize("kind", list(GATES))
+@pytest.mark.parametrize("kind", [method for method, gates in GATES.items() if gates.is_fitted])
 def test_the_mixture_is_not_worse_on_dev_than_its_expert_beyond_chance(
     tmp_path: Path, seed: int, kind: str
 ) -> None:
-    config = tiny.config(seed=seed, mixture__gates=kind, fine_tuning__learning_rate=0.3)
+    config = tiny.config(seed=seed, mixture__method=kind, fine_tuning__learning_rate=0.3)
     corpus, folder = tiny.corpus(), RunFolder(tmp_path / "run")
     train_and_evaluate(config, corpus, folder.path, Quiet(), controls=())
     labeled = read_labeled(config, corpus)

@@ -208,7 +208,7 @@ def test_it_is_kept_without_loss(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("lexicon") / "run"
-    tiny.run(path, mixture__has_lexicon=True)
+    tiny.run(path, mixture__method="ours")
     return path
 
 
@@ -281,7 +281,7 @@ def test_it_is_silent_where_it_knows_the_labels(finished: Path) -> None:
 
 @pytest.mark.parametrize("training", ["adv", "vat"])
 def test_experts_that_are_pushed_can_have_one(tmp_path: Path, training: str) -> None:
-    tiny.run(tmp_path, mixture__has_lexicon=True, expert__training=training)
+    tiny.run(tmp_path, mixture__method="ours", expert__training=training)
     assert load_model(tmp_path, "cpu").lexicon is not None
 
 
@@ -322,7 +322,7 @@ def test_the_report_shows_its_weight(finished: Path) -> None:
 
 
 def test_without_unlabeled_text_there_is_none(tmp_path: Path) -> None:
-    tiny.run(tmp_path, tiny.corpus(unlabeled=[]), mixture__has_lexicon=True)
+    tiny.run(tmp_path, tiny.corpus(unlabeled=[]), mixture__method="ours")
     assert load_model(tmp_path, "cpu").lexicon is None
     assert not (tmp_path / LEXICON).exists()
 
@@ -342,7 +342,7 @@ def test_what_a_killed_run_lacks_is_made_again(finished: Path, tmp_path: Path, l
     shutil.copytree(finished, stopped)
     for name in ("done", *lost):
         (stopped / name).unlink()
-    tiny.run(stopped, mixture__has_lexicon=True, resume=True)
+    tiny.run(stopped, mixture__method="ours", resume=True)
     assert tiny.artefacts(stopped) == tiny.artefacts(finished)
 
 
@@ -354,7 +354,7 @@ def test_a_file_of_another_kind_is_refused(finished: Path, tmp_path: Path) -> No
 
 
 def test_without_closed_gates_no_gain_is_the_unlabeled_text_s(tmp_path: Path) -> None:
-    config = tiny.config(mixture__has_lexicon=True)
+    config = tiny.config(mixture__method="ours")
     rows = train_and_evaluate(config, tiny.corpus(), tmp_path, Quiet(), controls=())
     found = read_finished(tmp_path).verdict
     assert found == verdict_of(rows)
@@ -371,6 +371,6 @@ def test_the_card_the_shell_and_the_server_show_it(finished: Path) -> None:
 
 
 def test_the_paper_s_gates_have_no_room_for_it(tmp_path: Path) -> None:
-    tiny.run(tmp_path, mixture__has_lexicon=True, mixture__gates="sigmoid")
+    tiny.run(tmp_path, mixture__method="paper")
     assert load_model(tmp_path, "cpu").lexicon is None
     assert read_finished(tmp_path).lexicon_gate is None

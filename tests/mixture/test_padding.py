@@ -28,11 +28,9 @@ def expert_of(dtype: torch.dtype) -> LSTMExpert:
     return LSTMExpert(ExpertConfig(embedding_dim=4, hidden_dim=6, mlp_dim=5), VOCABULARY, CLASSES).to(dtype)
 
 
-def imitators_of(dtype: torch.dtype, shares_embedding: bool = True) -> Imitators:
+def imitators_of(dtype: torch.dtype) -> Imitators:
     torch.manual_seed(2)
-    config = ImitatorsConfig(
-        windows=(0, 1, 4), embedding_dim=4, channels=5, shares_embedding=shares_embedding
-    )
+    config = ImitatorsConfig(windows=(0, 1, 4), embedding_dim=4, channels=5)
     return Imitators(config, VOCABULARY, CLASSES).to(dtype)
 
 
@@ -92,7 +90,7 @@ def test_any_texts_alone_and_together(texts: list[list[int]]) -> None:
 
 def test_gradients_do_not_know_the_padding_either() -> None:
     """The gradient of a batch is the sum of those of its texts, for every parameter."""
-    expert, imitators = expert_of(torch.float64), imitators_of(torch.float64, shares_embedding=False)
+    expert, imitators = expert_of(torch.float64), imitators_of(torch.float64)
 
     parameters = [*expert.parameters(), *imitators.parameters()]
 

@@ -45,7 +45,7 @@ from paper.cells import (
     Cell,
 )
 from paper.column import cells_that_fit, command, commit, encoded_text, run_column
-from paper.experiment import Experiment
+from paper.experiment import Experiment, shared_settings
 from paper.lines import append_lines, cell_of, correct_of, line_of, missing, read_lines, seconds_of
 from paper.run import Request, reproduce, write_pages
 from paper.tables import more_data_figure, speed_table, windows_figure
@@ -475,7 +475,7 @@ def test_no_amount_of_text_is_reported_that_does_not_exist(
             "imitators.windows",
             "imitators",
         ),
-        *("imitator_training.documents", "mixture.gates", "mixture.centers_evidence"),
+        *("imitator_training.documents", "mixture.method"),
     ],
 )
 def test_what_the_grid_sets_is_refused(experiment: Experiment, name: str) -> None:
@@ -484,11 +484,11 @@ def test_what_the_grid_sets_is_refused(experiment: Experiment, name: str) -> Non
         reproduce(request(experiment, settings={name: value}), jobs=1)
 
 
-@pytest.mark.parametrize("preset", ["small", "paper", "miyato"])
+@pytest.mark.parametrize("preset", ["small", "paper"])
 def test_a_row_matches_its_title_whatever_the_preset(experiment: Experiment, preset: str) -> None:
     config = replace(experiment, preset=preset).config("toy", "lstm", 3)
     assert (config.expert.kind, config.expert.training, config.seed) == ("lstm", "plain", 3)
-    assert (config.mixture.gates, config.mixture.centers_evidence) == ("free", True)
+    assert config.mixture.method == "no-lexicon"
     assert config.imitators.windows == cells.WINDOWS
 
 
@@ -597,7 +597,7 @@ def test_published_rows_have_the_choices_of_the_grid() -> None:
     assert {row for row, digest in rows.items() if full.digest(*row) != digest} == others
 
 
-@pytest.mark.parametrize("preset", ["small", "paper", "miyato"])
+@pytest.mark.parametrize("preset", ["small", "paper"])
 def test_other_presets_are_taken_at_their_word(experiment: Experiment, preset: str) -> None:
     own = replace(experiment, preset=preset, settings={})
     for expert in EXPERTS:
@@ -613,7 +613,8 @@ def test_the_published_lines_can_be_continued_by_their_own_commands() -> None:
     assert len(lines) >= 30
     for line in lines:
         words = shlex.split(line["command"])
-        settings = parse_overrides([after for word, after in pairwise(words) if word == "--set"])
+        given = parse_overrides([after for word, after in pairwise(words) if word == "--set"])
+        settings = shared_settings(given)
         preset = words[words.index("--preset") + 1]
         made = Experiment(DATA, DATA, DATA, preset, settings, Quiet())
         assert made.digest(line["dataset"], line["expert"]) == line["settings"], line["command"]
@@ -653,7 +654,7 @@ def test_a_line_has_the_time_of_what_it_shares(experiment: Experiment, lines: li
 def test_a_command_makes_its_cell_anew(experiment: Experiment) -> None:
     settings = {
         "expert_training.patience": None,
-        "imitators.shares_embedding": True,
+        "words.lowercase": True,
         "words.tokenizer": "paper",
     }
     words = shlex.split(command(replace(experiment, settings=settings), Cell("toy", "lstm", "imn", 2)))

@@ -22,7 +22,7 @@ TEXTS = [*DEMO.test_texts, "", "lovely", " ".join(DEMO.test_texts[:20]), "日本
 @pytest.fixture(scope="module")
 def classifier() -> MeinClassifier:
     """Gates as large as free ones can become, so that a rounding of alpha would be seen."""
-    settings = {"mixture.gates": "free", "expert.hidden_dim": 40, "imitators.channels": 40}
+    settings = {"mixture.method": "ours", "expert.hidden_dim": 40, "imitators.channels": 40}
     fitted = tiny(settings=settings).fit(
         DEMO.labeled_texts, DEMO.labeled_labels, unlabeled=DEMO.unlabeled_texts
     )

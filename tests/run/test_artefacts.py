@@ -28,7 +28,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Two finished runs of the same sizes: the seeds differ."""
     home = tmp_path_factory.mktemp("runs")
     for seed, name in enumerate(("a", "b")):
-        tiny.run(home / name, seed=seed, mixture__has_lexicon=True)
+        tiny.run(home / name, seed=seed, mixture__method="ours")
     return home / "a", home / "b"
 
 
@@ -111,12 +111,12 @@ def test_another_table_of_measurements_is_refused_by_what_reads_it(
 def test_a_run_of_the_first_format_is_refused_in_one_sentence(copy: Path) -> None:
     digests = dict.fromkeys(("config.json", "labels.json", "vocabularies.json"), "0" * 64)
     (copy / "done").write_text(json.dumps({"mein": 1, "sha256": digests}), encoding="utf-8")
-    with pytest.raises(RunError, match=r"has format 1, this mein reads 2: train again"):
+    with pytest.raises(RunError, match=r"has format 1, this mein reads 3: train again"):
         load_model(copy, "cpu")
 
 
 def resumed(path: Path) -> None:
-    tiny.run(path, resume=True, mixture__has_lexicon=True)
+    tiny.run(path, resume=True, mixture__method="ours")
 
 
 @pytest.mark.parametrize("name", ["expert", "imitators", "lexicon", "closed", "mixture"])

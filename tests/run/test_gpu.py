@@ -28,8 +28,10 @@ def expert_on(device: torch.device, dtype: torch.dtype) -> LSTMExpert:
     """The same weights on any device; no dropout, whose masks are those of a device."""
     torch.manual_seed(0)
     counts = torch.arange(VOCABULARY, 0, -1, dtype=torch.double)
-    config = ExpertConfig(embedding_dim=64, hidden_dim=128, mlp_dim=30, dropout=0.0)
-    return LSTMExpert(config, VOCABULARY, CLASSES, counts).to(device, dtype)
+    config = ExpertConfig(embedding_dim=64, hidden_dim=128, mlp_dim=30)
+    expert = LSTMExpert(config, VOCABULARY, CLASSES, counts).to(device, dtype)
+    expert.dropout = 0.0
+    return expert
 
 
 def draw(step: int) -> tuple[Ragged, np.ndarray]:

@@ -23,7 +23,7 @@ SETTINGS = {
     "expert_training.batch_documents": 16,
     "imitator_training.epochs": 6,
     "imitator_training.learning_rate": 1e-2,
-    "imitator_training.batch_tokens": 1_000,
+    "imitator_training.batch_documents": 24,
     "fine_tuning.epochs": 2,
     "runtime.device": "cpu",
     "runtime.workers": 1,

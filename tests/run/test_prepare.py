@@ -67,23 +67,17 @@ def test_emoji_of_the_test_set_are_removed_and_others_are_kept(tmp_path: Path) -
     assert counts["unlabeled"] + counts["held_out"] == len(RAW) + 1
 
 
-def test_the_overlap_is_kept_on_request(tmp_path: Path) -> None:
-    raw, test = [*RAW, "secret test one"], ["secret test one"]
-    _, counts = prepared(tmp_path / "run", corpus_of(raw, test), removes_test_overlap=False)
-    assert counts["removed"] == 0
-    assert counts["unlabeled"] + counts["held_out"] == len(raw)
-
-
-def test_the_vocabularies_never_see_dev_or_test(tmp_path: Path) -> None:
+def test_the_vocabularies_never_see_dev_or_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither a dev file nor the dev share of the labeled documents."""
+    monkeypatch.setattr("mein.text.words.MIN_DOCUMENTS", 1)
     corpus = corpus_of(RAW, ["onlytest onlytest"] * 9, dev=["onlydev onlydev"] * 9)
-    folder, _ = prepared(tmp_path / "file", corpus, words__min_documents=1)
-    words = load_indexer(tiny.config(words__min_documents=1), folder).words
+    folder, _ = prepared(tmp_path / "file", corpus)
+    words = load_indexer(tiny.config(), folder).words
     assert {"onlydev", "onlytest"}.isdisjoint(words.numbers)
     assert {"number3", "sign3"} <= set(words.numbers)
-    config, split = tiny.config(words__min_documents=1), corpus_of([])
+    config, split = tiny.config(), corpus_of([])
     labeled = read_labeled(config, split)
-    folder, _ = prepared(tmp_path / "split", split, words__min_documents=1)
+    folder, _ = prepared(tmp_path / "split", split)
     known = set(load_indexer(config, folder).words.numbers)
     assert {t.split()[2] for t in labeled.train_texts} <= known
     assert {t.split()[2] for t in labeled.dev_texts}.isdisjoint(known)
@@ -185,12 +179,12 @@ def test_other_raw_text_after_a_kill_is_refused_until_it_is_restored(tmp_path: P
 
 
 def test_remarks_know_one_from_many() -> None:
-    names = ("silent", "empty", "removed", "unlabeled_in_test", "train_in_test", "dev_in_test")
+    names = ("silent", "empty", "removed", "train_in_test", "dev_in_test")
     one, many = (notes(dict.fromkeys(names, n)) for n in (1, 1_200))
     assert one[0] == "1 training document holds no word that the expert knows."
     assert one[1] == "1 document is empty: it is kept, and gets each class's share in training."
     assert one[2] == "1 unlabeled document is also in the test set: it is left out."
-    assert one[5] == "1 dev document is also in the test set: its error will look too good."
+    assert one[4] == "1 dev document is also in the test set: its error will look too good."
     assert many[2] == "1,200 unlabeled documents are also in the test set: they are left out."
     assert notes(dict.fromkeys(names, 0)) == []
 

@@ -64,7 +64,7 @@ def test_a_run_reads_each_input_and_each_artefact_once(tmp_path: Path, loads: Co
     corpus = replace(corpus, **counted)
     folder = RunFolder(tmp_path / "run")
     with folder.held():
-        run = prepare(tiny.config(mixture__has_lexicon=True), corpus, folder, Quiet())
+        run = prepare(tiny.config(mixture__method="ours"), corpus, folder, Quiet())
         assert passes == {"labeled": 1, "test": 1, "unlabeled": 2}
         train(run)
         assert passes == {"labeled": 1, "test": 1, "unlabeled": 2}

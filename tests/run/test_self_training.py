@@ -32,7 +32,7 @@ from tests.support import tiny
 from tests.support.shell import TINY, mein, refuses, write_csv
 
 RAW = tiny.TEXTS.unlabeled_texts  # what is left of it without the three test texts
-LEXICON: dict[str, Any] = {"mixture__has_lexicon": True}
+LEXICON: dict[str, Any] = {"mixture__method": "ours"}
 
 
 @pytest.fixture(scope="module")
@@ -97,9 +97,11 @@ def test_it_learns_the_labels_and_its_teacher_s_predictions(
     assert taught.words.to_lists() == plain.words.to_lists() + words.to_lists()
 
 
-def test_it_comes_to_agree_with_its_teacher(teacher: Path, tmp_path: Path) -> None:
-    longer: dict[str, Any] = {"expert_training__epochs": 12, "expert__self_training_epochs": 12}
-    longer["expert_training__learning_rate"] = 0.01
+def test_it_comes_to_agree_with_its_teacher(
+    teacher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mein.training.config.SELF_TRAINING_EPOCHS", 12)
+    longer: dict[str, Any] = {"expert_training__epochs": 12, "expert_training__learning_rate": 0.01}
     tiny.run(tmp_path / "plain", **longer)
     tiny.run(tmp_path / "round", expert__from_run=str(teacher), **longer)
     wanted = probs_of(teacher, RAW)
@@ -109,10 +111,11 @@ def test_it_comes_to_agree_with_its_teacher(teacher: Path, tmp_path: Path) -> No
     assert apart["round"] < 0.8 * apart["plain"]
 
 
-def test_it_uses_no_more_documents_than_the_setting_allows(
-    teacher: Path, tmp_path: Path, learned_parts: list[LabeledPart]
+def test_it_uses_no_more_documents_than_it_may(
+    teacher: Path, tmp_path: Path, learned_parts: list[LabeledPart], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tiny.run(tmp_path / "run", expert__from_run=str(teacher), expert__self_training_documents=50)
+    monkeypatch.setattr("mein.run.warm_start.SELF_TRAINING_DOCUMENTS", 50)
+    tiny.run(tmp_path / "run", expert__from_run=str(teacher))
     n = len(learned_parts[0]) - 50
     probs = probs_of(teacher, RAW)
     rows = [int(np.abs(probs - row).sum(axis=1).argmin()) for row in learned_parts[0].labels[n:]]
@@ -131,10 +134,11 @@ def test_a_teacher_may_read_other_words(
     assert_allclose(learned_parts[0].labels[n:], probs_of(teacher, RAW), atol=1e-6)
 
 
-def test_its_epochs_are_a_number_of_their_own(teacher: Path, tmp_path: Path) -> None:
-    tiny.run(tmp_path / "run", expert__from_run=str(teacher), expert__self_training_epochs=3)
-    assert [line["epoch"] for line in RunFolder(tmp_path / "run").metrics("expert")] == [0, 1, 2, 3]
-    assert stage_1(tiny.config(expert__self_training_epochs=3)).epochs == 2  # who has no teacher
+@pytest.mark.parametrize(("wanted", "taken"), [(3, 3), (40, 5)])
+def test_its_epochs_are_at_most_five(wanted: int, taken: int) -> None:
+    settings: dict[str, Any] = {"expert_training__epochs": wanted}
+    assert stage_1(tiny.config(**settings, expert__from_run="runs/teacher")).epochs == taken
+    assert stage_1(tiny.config(**settings)).epochs == wanted  # who has no teacher
 
 
 @pytest.mark.parametrize("training", ["adv", "vat"])

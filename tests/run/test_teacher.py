@@ -38,7 +38,7 @@ from tests.support.shell import mein, refuses, write_csv
 from tests.support.stepping import content
 
 CPU = torch.device("cpu")
-WITH_LEXICON: dict[str, Any] = {"mixture__has_lexicon": True, "imitator_training__learns_lexicon": True}
+WITH_LEXICON: dict[str, Any] = {"mixture__method": "ours", "imitator_training__reads_labeled": True}
 
 
 class Printed(Quiet):
@@ -116,9 +116,9 @@ def test_imitators_do_not_know_the_labels_of_dev(tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize(
     "settings",
     [
-        {"mixture__has_lexicon": False},
-        {"imitator_training__learns_lexicon": False},
-        {"mixture__gates": "sigmoid"},
+        {"mixture__method": "no-lexicon"},
+        {"imitator_training__reads_labeled": False},
+        {"mixture__method": "paper"},
     ],
 )
 def test_without_a_lexicon_that_is_used_the_teacher_is_the_expert(
@@ -173,7 +173,7 @@ def test_mein_label_runs_the_same_teacher(with_lexicon: Path, tmp_path: Path) ->
     of_run = load_teacher(folder, read_config(folder), CPU)
     z = expert_logits(of_run.expert, store.words())
     np.testing.assert_allclose(probs_in(at["one"]), of_run.probs(z, store.pieces()), atol=1e-6)
-    tiny.run(tmp_path / "other", **WITH_LEXICON | {"imitator_training__learns_lexicon": False})
+    tiny.run(tmp_path / "other", **WITH_LEXICON | {"imitator_training__reads_labeled": False})
     refuses(
         r".*one holds the soft labels of another run than .*other: label with .*",
         *("store", "label", at["one"], "--by", tmp_path / "other"),
@@ -223,7 +223,7 @@ def test_a_damaged_teacher_is_refused(with_lexicon: Path, tmp_path: Path) -> Non
 def test_a_store_that_another_teacher_labeled_is_reported(with_lexicon: Path, tmp_path: Path) -> None:
     """Imitators of the expert only, on a store that expert and lexicon labeled."""
     train = write_csv(tmp_path / "train.csv", tiny.TEXTS.labeled_texts, tiny.TEXTS.labeled_labels)
-    words = ("--labeled", train, "--set", "imitator_training.learns_lexicon=false", "--out", tmp_path / "out")
+    words = ("--labeled", train, "--set", "imitator_training.reads_labeled=false", "--out", tmp_path / "out")
     answer = mein("store", "train", with_lexicon / "encoded/unlabeled", "--like", with_lexicon, *words)
     assert answer.code == 0, answer
     assert "the imitators learn from another teacher" in answer.out + answer.err
@@ -239,7 +239,7 @@ def test_given_probabilities_are_the_teacher_without_the_lexicon() -> None:
 def test_an_lstm_of_few_labels_has_such_a_teacher_and_no_row_of_the_paper() -> None:
     taught = {name for name in PRESETS if teacher.teaches_with_lexicon(load_config(name))}
     assert taught == {"small"}  # with a transformer it gained nothing (log/)
-    assert MAIN_RUN["imitator_training.learns_lexicon"] is False
+    assert MAIN_RUN["mixture.method"] == "no-lexicon"
 
 
 def test_the_card_names_the_teacher(with_lexicon: Path) -> None:

@@ -158,7 +158,7 @@ def test_wrong_labels_of_next_to_no_weight_do_no_harm(tmp_path: Path) -> None:
     is_wrong = np.random.default_rng(0).random(300) < 0.5
     other = {"positive": "negative", "negative": "positive"}
     labels = [other[y] if wrong else y for y, wrong in zip(texts.labeled_labels, is_wrong, strict=True)]
-    settings = {"expert.kind": "lstm", **tiny.SETTINGS, "mixture.has_lexicon": True}
+    settings = {"expert.kind": "lstm", **tiny.SETTINGS, "mixture.method": "ours"}
     settings["expert_training.epochs"] = 1
     del settings["runtime.device"]
     model = MeinClassifier(preset="small", settings=settings, run_dir=tmp_path / "run", device="cpu")

@@ -193,9 +193,8 @@ def test_a_part_gets_the_draws_that_it_gets_in_the_full_batch(is_transposed: boo
     assert torch.equal(part, whole[rows])
 
 
-@pytest.mark.parametrize("is_shared", [True, False])
-def test_some_imitators_predict_what_they_predict_among_all(is_shared: bool) -> None:
-    config = ImitatorsConfig(windows=(1, 2, 3), embedding_dim=4, channels=5, shares_embedding=is_shared)
+def test_some_imitators_predict_what_they_predict_among_all() -> None:
+    config = ImitatorsConfig(windows=(1, 2, 3), embedding_dim=4, channels=5)
     imitators = Imitators(config, 9, 2)
     pieces = torch.tensor([0, 0, 0, 5, 3, 8, 3, 0, 0, 0])
     some = imitators.only([2, 0])

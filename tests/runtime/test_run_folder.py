@@ -134,8 +134,8 @@ def test_json_files_come_back_and_damage_is_reported(folder: RunFolder) -> None:
         RunError, match=r"x\.json was written by another program, or is damaged: give the folder"
     ):
         folder.read_json("x.json")
-    (folder / "x.json").write_text('{"mein": 3}', encoding="utf-8")
-    with pytest.raises(RunError, match=r"x\.json has format 3, this mein reads 2: upgrade"):
+    (folder / "x.json").write_text('{"mein": 4}', encoding="utf-8")
+    with pytest.raises(RunError, match=r"x\.json has format 4, this mein reads 3: upgrade"):
         folder.read_json("x.json")
     with pytest.raises(RunError, match=r"is not a run of mein: y\.json is missing; give the folder that"):
         folder.read_json("y.json")

@@ -137,7 +137,7 @@ def test_a_broken_header_is_refused(tmp_path: Path, change: dict[str, Any]) -> N
 def test_a_newer_format_is_refused(tmp_path: Path) -> None:
     path = saved(tmp_path)
     rewritten(path, {"version": FORMAT_VERSION + 1})
-    with pytest.raises(RunError, match=r"has format 3, this mein reads 2: upgrade mein\."):
+    with pytest.raises(RunError, match=r"has format 4, this mein reads 3: upgrade mein\."):
         load_tensors(path)
 
 

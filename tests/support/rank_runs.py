@@ -30,9 +30,9 @@ SHORT = {
 KINDS: dict[str, dict[str, Any]] = {
     "plain": {"class_weight": "balanced", "expert__mlp_dropout": 0.3},
     "adv": {"expert__training": "adv", "imitators__windows": [1, 1, 2]},
-    "vat": {"expert__training": "vat", "imitators__windows": [2], "mixture__has_lexicon": True},
-    "lexicon_teacher": {"mixture__has_lexicon": True, "imitator_training__learns_lexicon": True},
-    "ivat": {"expert__training": "ivat", "expert__mlp_dropout": 0.3, "imitators__shares_embedding": False},
+    "vat": {"expert__training": "vat", "imitators__windows": [2], "mixture__method": "ours"},
+    "lexicon_teacher": {"mixture__method": "ours", "imitator_training__reads_labeled": True},
+    "ivat": {"expert__training": "ivat", "expert__mlp_dropout": 0.3},
     "lm": {"expert__kind": "lm-lstm", "imitator_training__reads_labeled": False},
     "documents": {"expert__kind": "lm-lstm", "pretraining__reads": "documents"},
     "elmo": {"expert__kind": "elmo-lstm"},

@@ -11,7 +11,7 @@ SETTINGS: dict[str, Any] = {
     "imitators.embedding_dim": 8,
     "imitators.channels": 8,
     "imitators.windows": [1, 2],
-    "mixture.gates": "sigmoid",  # about a half, where free ones may close on few labels
+    "mixture.method": "paper",  # about a half, where free ones may close on few labels
     "pieces.vocabulary_size": 200,
     "expert_training.epochs": 10,
     "expert_training.learning_rate": 0.03,

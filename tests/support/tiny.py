@@ -25,10 +25,10 @@ SETTINGS: dict[str, Any] = {
     "expert_training.epochs": 2,
     "expert_training.batch_documents": 16,
     "imitator_training.epochs": 2,
-    "imitator_training.batch_tokens": 1_500,
+    "imitator_training.batch_documents": 32,
     "fine_tuning.epochs": 2,
     "fine_tuning.batch_documents": 16,
-    "mixture.has_lexicon": False,
+    "mixture.method": "no-lexicon",
     "runtime.device": "cpu",
     "runtime.workers": 1,
 }

@@ -130,8 +130,8 @@ def test_a_part_of_a_larger_array_is_joined_without_the_rest() -> None:
 
 
 def test_the_expert_reads_the_end_of_a_long_document_and_imitators_all_of_it() -> None:
-    config = WordsConfig(min_documents=1, max_length=3)
-    indexer, _ = learn_vocabularies([["a b c d", "b"]], config, PiecesConfig())
+    config = WordsConfig(max_length=3)
+    indexer, _ = learn_vocabularies([["a b c d", "b c d"]], config, PiecesConfig())
     number = indexer.words.numbers
     words, pieces = indexer.encode(["a b c d", "b", ""])
     assert words == [[number["c"], number["d"], 1], [number["b"], 1], [1]]

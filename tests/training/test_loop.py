@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from mein.errors import RunError
 from mein.runtime.progress import Quiet
 from mein.runtime.run_folder import RunFolder
-from mein.training.config import OptimizationConfig
+from mein.training.config import Optimization
 from mein.training.loop import Runtime, Stage, StageOutcome, StageState, learning_rate, train
 
 X = [[1.0, 2.0], [0.5, -1.0], [-2.0, 0.3], [0.1, 0.7], [1.5, 1.1]]
@@ -79,26 +79,20 @@ def test_adam_with_decay_and_clipping_equals_the_hand_written_one(tmp_path: Path
     stage = Stage(
         "toy", {"w": w, "b": b}, len(X), batches, as_it_is, loss, lambda: {"score": -float(next(epochs))}
     )
-    config = OptimizationConfig(epochs=4, learning_rate=0.1, decay=0.9, clip=clip)
+    config = Optimization(epochs=4, learning_rate=0.1, decay=0.9, clip=clip)
     assert train(stage, config, runtime_in(tmp_path)).epoch == 4
     expected = adam_by_hand(4, 0.1, 0.9, clip)
     assert [*w.tolist(), b.item()] == pytest.approx(expected, rel=1e-12)
 
 
 def test_the_learning_rate_decays_with_every_step() -> None:
-    config = OptimizationConfig(learning_rate=0.5, decay=0.9)
+    config = Optimization(learning_rate=0.5, decay=0.9)
     rates = [learning_rate(config, StageState(step=step), 10) for step in range(3)]
     assert rates == pytest.approx([0.5, 0.45, 0.405])
 
 
-def test_the_learning_rate_rises_over_the_first_steps() -> None:
-    config = OptimizationConfig(learning_rate=0.8, decay=1.0, warm_up_steps=3)
-    rates = [learning_rate(config, StageState(step=step), 10) for step in range(6)]
-    assert rates == pytest.approx([0.2, 0.4, 0.6, 0.8, 0.8, 0.8])
-
-
 def test_the_learning_rate_falls_to_zero_at_the_end_of_the_last_epoch() -> None:
-    config = OptimizationConfig(learning_rate=1.0, decay=1.0, falls_to_zero=True, epochs=4)
+    config = Optimization(learning_rate=1.0, decay=1.0, falls_to_zero=True, epochs=4)
     places = [(0, 0), (0, 5), (1, 0), (3, 0), (3, 9)]
     rates = [learning_rate(config, StageState(epoch=e, documents=d), 10) for e, d in places]
     assert rates == pytest.approx([1.0, 0.875, 0.75, 0.25, 0.025])
@@ -120,7 +114,7 @@ def scripted(
         return {f"measure_{k}": value for k, value in enumerate(scores[len(after) - 1])}
 
     stage = Stage("toy", {"w": w}, len(X), batches, as_it_is, lambda rows, step: w.sum(), score, min_gain)
-    config = OptimizationConfig(epochs=len(scores) - 1, patience=patience)
+    config = Optimization(epochs=len(scores) - 1, patience=patience)
     outcome = train(stage, config, runtime_in(tmp_path))
     return outcome, after.index(w.tolist())
 
@@ -178,7 +172,7 @@ def test_only_the_named_parameters_move(tmp_path: Path) -> None:
         return (named * other).sum()
 
     stage = Stage("toy", {"named": named}, 5, batches, as_it_is, loss, lambda: next(scores))
-    train(stage, OptimizationConfig(epochs=1), runtime_in(tmp_path))
+    train(stage, Optimization(epochs=1), runtime_in(tmp_path))
     assert named.item() < 1.0
     assert other.item() == 1.0
 
@@ -192,7 +186,7 @@ def test_the_metrics_hold_each_epoch_and_its_mean_loss(tmp_path: Path) -> None:
         return w.sum() * 0 + next(numbers)
 
     stage = Stage("toy", {"w": w}, 5, batches, as_it_is, loss, lambda: {"score": 1.0})
-    train(stage, OptimizationConfig(epochs=2), runtime_in(tmp_path))
+    train(stage, Optimization(epochs=2), runtime_in(tmp_path))
     found = [(line["epoch"], line["loss"]) for line in RunFolder(tmp_path).metrics("toy")]
     assert found == [(0, None), (1, pytest.approx(9 / 5)), (2, pytest.approx(2.0))]
 
@@ -210,7 +204,7 @@ def test_the_loss_gets_the_number_of_the_step_and_the_plan_that_of_the_epoch(tmp
         return w.sum()
 
     stage = Stage("toy", {"w": w}, 5, plan, as_it_is, loss, lambda: {"score": 1.0})
-    train(stage, OptimizationConfig(epochs=2), runtime_in(tmp_path))
+    train(stage, Optimization(epochs=2), runtime_in(tmp_path))
     assert (steps, epochs) == ([0, 1, 2, 3, 4, 5], [0, 1])
 
 
@@ -237,7 +231,7 @@ def overflowing(
         return Overflow.apply(w) if step in at else w.sum()  # type: ignore[no-untyped-call]
 
     stage = Stage("toy", {"w": w}, 5, batches, as_it_is, loss, lambda: {"score": w.sum().item()})
-    config = OptimizationConfig(epochs=2, learning_rate=1.0, decay=1.0, clip=clip)
+    config = Optimization(epochs=2, learning_rate=1.0, decay=1.0, clip=clip)
     train(stage, config, Runtime(RunFolder(path), listening, 1e9))
     return [*seen, w.tolist()], [line for line in listening.mixture_log_probs if "finite" in line]
 
@@ -288,7 +282,7 @@ def test_an_epoch_is_evaluated_and_kept_by_the_mean_of_its_weights(tmp_path: Pat
         return {"score": w.item()}
 
     stage = Stage("toy", {"w": w}, 5, batches, as_it_is, loss, score)
-    config = OptimizationConfig(epochs=2, learning_rate=1.0, decay=1.0, clip=None, averaging=averaging)
+    config = Optimization(epochs=2, learning_rate=1.0, decay=1.0, clip=None, averaging=averaging)
     train(stage, config, runtime_in(tmp_path))
     means = [0.0]
     for step in range(6):
@@ -317,7 +311,7 @@ def test_a_stage_that_stops_in_the_middle_goes_on_there(
 
         stage = Stage("toy", {"w": w}, 5, batches, as_it_is, loss, lambda: {"score": w.sum().item()})
         try:
-            outcome = train(stage, OptimizationConfig(epochs=3, averaging=averaging), runtime_in(path, 0.0))
+            outcome = train(stage, Optimization(epochs=3, averaging=averaging), runtime_in(path, 0.0))
         except KeyboardInterrupt:
             return seen, [], None
         return seen, w.tolist(), outcome
@@ -345,7 +339,7 @@ def test_the_last_epoch_is_kept_if_a_stage_takes_it(tmp_path: Path, takes_last: 
     )
     listening = Listening()
     runtime = Runtime(RunFolder(tmp_path / "whole"), listening, 1e9)
-    outcome = train(stage, OptimizationConfig(epochs=3, patience=None), runtime)
+    outcome = train(stage, Optimization(epochs=3, patience=None), runtime)
     assert outcome.epoch == epoch
     assert (w.item() > 0) == takes_last
     assert [line.endswith(" *") for line in listening.mixture_log_probs] == [

@@ -22,7 +22,7 @@ from mein.runtime.seeds import derive_seed
 from mein.store.store import Store
 from mein.text.batches import WordBatch, pad_words
 from mein.text.ragged import Ragged, ragged
-from mein.training.config import OptimizationConfig
+from mein.training.config import Optimization
 from mein.training.loop import Runtime, Stage, train
 from mein.training.objectives import (
     OBJECTIVES,
@@ -52,8 +52,9 @@ EPSILON, XI, SEED, STEP = 1.3, 0.2, 11, 4
 
 def setting(gates: str, is_normalized: bool) -> tuple[LSTMExpert, Gates]:
     torch.manual_seed(7)
-    config = ExpertConfig(embedding_dim=D, hidden_dim=5, mlp_dim=6, dropout=DROPOUT)
+    config = ExpertConfig(embedding_dim=D, hidden_dim=5, mlp_dim=6)
     expert = LSTMExpert(config, VOCABULARY, CLASSES, COUNTS if is_normalized else None).double()
+    expert.dropout = DROPOUT
     mixture = GATES[gates](2).double()
     with torch.no_grad():
         mixture.lam.copy_(torch.tensor([0.7, -0.4]))
@@ -230,10 +231,10 @@ def assert_same(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
 
 
 @pytest.mark.parametrize("is_normalized", [False, True], ids=["raw", "normalized"])
-@pytest.mark.parametrize("gates", ["free", "sigmoid"])
+@pytest.mark.parametrize("gates", ["ours", "paper"])
 @pytest.mark.parametrize("training", ["plain", "adv", "vat", "ivat"])
 def test_gradients_equal_those_of_loops_over_documents_and_words(
-    training: str, gates: Literal["free", "sigmoid"], is_normalized: bool
+    training: str, gates: Literal["ours", "paper"], is_normalized: bool
 ) -> None:
     expert, mixture = setting(gates, is_normalized)
     plainly = Plainly(expert, mixture, is_normalized)
@@ -247,7 +248,7 @@ def test_gradients_equal_those_of_loops_over_documents_and_words(
 @pytest.mark.parametrize("mlp_dropout", [0.0, 0.5])
 def test_without_a_push_nothing_diverges(mlp_dropout: float) -> None:
     """p and q meet the same masks, also that of the last hidden layer."""
-    expert, gates = setting("free", is_normalized=False)
+    expert, gates = setting("ours", is_normalized=False)
     expert.mlp_dropout, expert.drops_out_inside = mlp_dropout, mlp_dropout > 0
     losses = []
     for objective in (replace(virtual_of("vat"), epsilon=1e-9), objective_of("plain")):
@@ -262,14 +263,13 @@ def test_an_expert_with_a_dropped_out_mlp_declares_it() -> None:
     assert [expert.drops_out_inside for expert in experts] == [False, True]
 
 
-@pytest.mark.parametrize("by_document", [False, True])
-def test_the_words_of_a_document_lose_the_same_elements_where_asked(by_document: bool) -> None:
-    sizes = {"embedding_dim": 40, "hidden_dim": 3, "mlp_dim": 4, "drops_out_by_document": by_document}
+def test_each_word_of_a_document_loses_elements_of_its_own() -> None:
+    sizes = {"embedding_dim": 40, "hidden_dim": 3, "mlp_dim": 4}
     expert = LSTMExpert(ExpertConfig.model_validate(sizes), 9, 2)
     words, lengths = torch.full((2, 5), 3), torch.tensor([5, 5])
     dropped = expert.embed(words, lengths, torch.Generator().manual_seed(0))
     is_kept = dropped != 0.0  # (B, T, D)
-    assert bool((is_kept == is_kept[:, :1]).all()) == by_document
+    assert not bool((is_kept[:, 0] == is_kept[:, 1]).all())
     assert not bool((is_kept[0] == is_kept[1]).all())
     assert 0.3 < is_kept.double().mean().item() < 0.7
     whole = expert.embed(words, lengths, None)
@@ -289,14 +289,14 @@ def test_the_norm_of_a_push_does_not_count_padding() -> None:
 def test_each_training_that_can_be_set_has_an_objective() -> None:
     """Made of its own ingredients: the norm that suits it, neighbors and unlabeled text if it wants them."""
     assert list(OBJECTIVES) == list(get_args(ExpertConfig.model_fields["training"].annotation))
-    expert, _ = setting("free", False)
+    expert, _ = setting("ours", False)
     words, opened = ragged(LABELED), []
 
     def unlabeled() -> Draw:
         opened.append(training)
         return draw
 
-    config = PerturbationConfig(xi=XI, unlabeled_documents=5, neighbors=2)
+    config = PerturbationConfig(unlabeled_documents=5)
     epsilon = perturbation_norm(expert, words, config)
     for training in OBJECTIVES:
         found = OBJECTIVES[training](Ingredients(expert, words, config, 7, unlabeled))
@@ -306,7 +306,7 @@ def test_each_training_that_can_be_set_has_an_objective() -> None:
             assert found == Adversarial(epsilon, 7)
         else:
             assert isinstance(found, Virtual)
-            assert (found.draw, found.xi, found.unlabeled_documents) == (draw, XI, 5)
+            assert (found.draw, found.xi, found.unlabeled_documents) == (draw, 0.1, 5)
             assert found.epsilon == epsilon * (3 if training == "ivat" else 1)
             assert (found.neighbors is not None) == (training == "ivat")
     assert opened == ["vat", "ivat"]
@@ -322,7 +322,7 @@ def test_the_norm_of_adv_warms_up_to_exactly_epsilon() -> None:
 
 def test_an_unfinished_warm_up_pushes_less() -> None:
     """At step 4 of 9: 5 tenths of epsilon."""
-    expert, mixture = setting("free", True)
+    expert, mixture = setting("ours", True)
     plainly = Plainly(expert, mixture, True)
     expected = plainly.supervised(0.5 * EPSILON)
     loss, found = gradients_of(expert, mixture, objective_of("adv", warm_up_steps=9))
@@ -332,7 +332,7 @@ def test_an_unfinished_warm_up_pushes_less() -> None:
 
 @pytest.mark.parametrize("training", ["vat", "ivat"])
 def test_p_is_a_constant_and_it_would_show_if_it_were_not(training: str) -> None:
-    expert, mixture = setting("free", True)
+    expert, mixture = setting("ours", True)
     plainly = Plainly(expert, mixture, True)
     neighbors = NEIGHBORS if training == "ivat" else None
     through_p = plainly.supervised(None) + plainly.virtual(neighbors, p_is_constant=False)
@@ -344,7 +344,7 @@ def test_p_is_a_constant_and_it_would_show_if_it_were_not(training: str) -> None
 
 @pytest.mark.parametrize("training", ["plain", "adv", "vat", "ivat"])
 def test_a_step_repeats_and_the_next_one_differs(training: str) -> None:
-    expert, mixture = setting("free", False)
+    expert, mixture = setting("ours", False)
     objective = objective_of(training)
     if isinstance(objective, Virtual):
         objective = replace(objective, draw=lambda step: draw(STEP))
@@ -417,10 +417,13 @@ def test_a_teacher_learns_its_temperature_by_hand() -> None:
     assert soft_labels.log_tau.grad.item() == pytest.approx(expected, rel=1e-5)
 
 
-def test_neighbors_are_found_anew_each_epoch_among_the_words_of_the_labeled_text() -> None:
-    expert, _ = setting("free", True)
+def test_neighbors_are_found_anew_each_epoch_among_the_words_of_the_labeled_text(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("mein.training.objectives.NEIGHBORS", 3)
+    expert, _ = setting("ours", True)
     words = ragged([[3, 7, 1], [4, 1, 9]])
-    room = empty_neighbors(expert, words, PerturbationConfig(neighbors=3))
+    room = empty_neighbors(expert, words)
     find, carried = neighbors_of_epochs(expert, words, room)
     assert find is not None
     assert carried["neighbors"] is room
@@ -436,19 +439,23 @@ def test_neighbors_are_found_anew_each_epoch_among_the_words_of_the_labeled_text
             expert.embedding.weight.normal_(generator=Generator().manual_seed(epoch))
     find(2)
     assert not torch.equal(room, before)
-    assert empty_neighbors(expert, words, PerturbationConfig(neighbors=50)).shape == (VOCABULARY, 4)
+    monkeypatch.setattr("mein.training.objectives.NEIGHBORS", 50)
+    assert empty_neighbors(expert, words).shape == (VOCABULARY, 4)
     assert neighbors_of_epochs(expert, words, None) == (None, {})
 
 
 @pytest.mark.parametrize("kill", [2, 3, 4])
-def test_a_killed_ivat_goes_on_with_the_neighbors_of_its_epoch(tmp_path: Path, kill: int) -> None:
+def test_a_killed_ivat_goes_on_with_the_neighbors_of_its_epoch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kill: int
+) -> None:
     """Three steps an epoch, long ones, so that neighbors change: those of the epoch's start must stay."""
+    monkeypatch.setattr("mein.training.objectives.NEIGHBORS", 2)
 
     def live(path: Path, last: int, scores: Iterator[int]) -> tuple[list[Tensor], list[Tensor]]:
         path.mkdir(exist_ok=True)
-        expert, gates = setting("free", True)
+        expert, gates = setting("ours", True)
         words = ragged(LABELED)
-        room = empty_neighbors(expert, words, PerturbationConfig(neighbors=2))
+        room = empty_neighbors(expert, words)
         objective = replace(virtual_of("ivat"), draw=lambda step: draw(STEP), neighbors=room)
         begin, carried = neighbors_of_epochs(expert, words, objective.neighbors)
         used: list[Tensor] = []
@@ -473,7 +480,7 @@ def test_a_killed_ivat_goes_on_with_the_neighbors_of_its_epoch(tmp_path: Path, k
             begin=begin,
             carried=carried,
         )
-        config = OptimizationConfig(epochs=2, learning_rate=0.4)
+        config = Optimization(epochs=2, learning_rate=0.4)
         try:
             train(stage, config, Runtime(RunFolder(path), Quiet(), 0.0))
         except KeyboardInterrupt:

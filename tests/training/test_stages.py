@@ -24,7 +24,7 @@ from mein.runtime.tensors import load_tensors
 from mein.store.files import EXPERT_COLUMN
 from mein.store.store import Store
 from mein.text.ragged import ragged
-from mein.training.config import ImitationConfig, SupervisedConfig
+from mein.training.config import Imitation, Supervision
 from mein.training.loop import Runtime
 from mein.training.objectives import Plain
 from mein.training.stages import LabeledPart, fine_tune, imitation_stage, suited, train_expert
@@ -71,15 +71,14 @@ def test_stage_2_leaves_the_expert_alone_and_never_sees_a_label(tmp_path: Path) 
 
 
 def test_stage_2_moves_every_parameter_of_the_imitators(tmp_path: Path) -> None:
-    run = begin(tmp_path / "run", imitators__shares_embedding=False)
+    run = begin(tmp_path / "run")
     expert = learned_expert(run)
-    unmoved = begin(tmp_path / "unmoved", imitators__shares_embedding=False, imitator_training__epochs=0)
+    unmoved = begin(tmp_path / "unmoved", imitator_training__epochs=0)
     before = weights(learned_imitators(unmoved, learned_expert(unmoved)))
     after = weights(learned_imitators(run, expert))
     assert moved(before, after) == set(before)
-    assert len(before) == 2 + 4 + 4 + 1  # tables, convolutions, outputs, and the offset
-    for table in ("embeddings.0.weight", "embeddings.1.weight"):
-        assert torch.equal(after[table][0], torch.zeros(4))  # padding never contributes
+    assert len(before) == 1 + 4 + 4 + 1  # table, convolutions, outputs, and the offset
+    assert torch.equal(after["embedding.weight"][0], torch.zeros(4))  # padding never contributes
 
 
 def test_stage_3_leaves_the_imitators_and_theta_prime_alone(tmp_path: Path) -> None:
@@ -111,14 +110,17 @@ def test_the_expert_labels_documents_softly_and_without_dropout(tmp_path: Path) 
         assert found.max() < 1.0
 
 
-def test_only_words_of_training_documents_reach_the_expert_s_optimizer(tmp_path: Path) -> None:
+def test_only_words_of_training_documents_reach_the_expert_s_optimizer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Adam moves a row of the embedding only where it had a gradient: where its word was read.
 
     So neither unlabeled nor dev nor test documents were trained on, in stage 1 or in stage 3.
     """
-    settings = {"expert_training__learning_rate": 0.02, "expert_training__epochs": 4, "expert__dropout": 0.0}
+    monkeypatch.setattr("mein.experts.lstm.DROPOUT", 0.0)
+    settings = {"expert_training__learning_rate": 0.02, "expert_training__epochs": 4}
     run = begin(tmp_path / "run", fine_tuning__learning_rate=0.02, **settings)
-    untrained = begin(tmp_path / "untrained", expert_training__epochs=0, expert__dropout=0.0)
+    untrained = begin(tmp_path / "untrained", expert_training__epochs=0)
     before = learned_expert(untrained).state_dict()["embedding.weight"]
     expert = learned_expert(run)
     imitators = learned_imitators(run, expert)
@@ -147,7 +149,7 @@ def small_expert() -> LSTMExpert:
     return LSTMExpert(ExpertConfig(embedding_dim=4, hidden_dim=5, mlp_dim=6), 9, 2)
 
 
-CONFIG = SupervisedConfig(epochs=3, learning_rate=0.01, batch_documents=8)
+CONFIG = Supervision(epochs=3, learning_rate=0.01, batch_documents=8)
 
 
 def test_stage_1_moves_every_parameter_of_the_expert(tmp_path: Path) -> None:
@@ -185,9 +187,11 @@ def test_test_labels_are_read_at_the_very_end_only(tmp_path: Path) -> None:
     assert true == poisoned_files
 
 
-@pytest.mark.parametrize("centers", [True, False])
-def test_evidence_is_centered_on_unlabeled_text_if_asked(tmp_path: Path, centers: bool) -> None:
-    run = begin(tmp_path, mixture__centers_evidence=centers)
+@pytest.mark.parametrize(("method", "centers"), [("no-lexicon", True), ("paper", False)])
+def test_evidence_is_centered_on_unlabeled_text_but_by_the_paper(
+    tmp_path: Path, method: str, centers: bool
+) -> None:
+    run = begin(tmp_path, mixture__method=method)
     imitators = learned_imitators(run, learned_expert(run))
     alpha = imitator_alpha(imitators, run.store("held_out").pieces(0), run.classes)
     leaning = np.abs(alpha.mean(axis=1)).max()
@@ -210,30 +214,30 @@ def test_large_corpora_get_large_batches_and_a_rate_that_suits_them(
 ) -> None:
     """An epoch has 500 steps, 200 of a large text; above 8,192 pieces the rate grows by the root."""
     store = cast(Store, SimpleNamespace(manifest=SimpleNamespace(pieces=pieces)))
-    found = suited(ImitationConfig(learning_rate=1e-3), store)
+    found = suited(Imitation(learning_rate=1e-3), store)
     assert found.batch_tokens == tokens
     assert found.learning_rate == pytest.approx(rate)
 
 
 def test_labeled_text_counts_for_the_size_of_batches() -> None:
     few, many = (cast(Store, SimpleNamespace(manifest=SimpleNamespace(pieces=n))) for n in (5_000, 2_000_000))
-    assert suited(ImitationConfig(), few, many).batch_tokens == 4_010
-    assert suited(ImitationConfig(), few).batch_tokens == 512
+    assert suited(Imitation(), few, many).batch_tokens == 4_010
+    assert suited(Imitation(), few).batch_tokens == 512
 
 
 @pytest.mark.parametrize("given", [{"batch_tokens": 77}, {"batch_documents": 32}])
 def test_a_batch_that_is_set_stays(given: dict[str, Any]) -> None:
     store = cast(Store, SimpleNamespace(manifest=SimpleNamespace(pieces=10**9)))
-    config = ImitationConfig(**given)
+    config = Imitation(**given)
     assert suited(config, store) == config
 
 
 @pytest.mark.parametrize("falls", [True, False])
 def test_the_last_epoch_is_taken_only_where_the_rate_falls_to_zero(tmp_path: Path, falls: bool) -> None:
-    run = begin(tmp_path / "run", imitator_training__falls_to_zero=falls)
+    run = begin(tmp_path / "run", optimizer__schedule="linear" if falls else "constant")
     imitators = learned_imitators(run, learned_expert(run))
     unlabeled, held_out = run.store("unlabeled"), run.store("held_out")
-    config = suited(run.config.imitator_training, unlabeled)
+    config = suited(run.config.imitator_training.resolved(run.config.optimizer), unlabeled)
     assert imitation_stage(imitators, unlabeled, held_out, config, 0).takes_last == falls
 
 
@@ -244,12 +248,12 @@ def test_imitators_read_labeled_text_where_they_should(tmp_path: Path) -> None:
     imitators = learned_imitators(run, learned_expert(run))
     train, unlabeled, held_out = (run.store(part) for part in ("train", "unlabeled", "held_out"))
     assert train.has_column(EXPERT_COLUMN)
-    config = suited(run.config.imitator_training, unlabeled)
+    config = suited(run.config.imitator_training.resolved(run.config.optimizer), unlabeled)
     stage = imitation_stage(imitators, unlabeled, held_out, config, 0, train)
     rows = np.concatenate(list(stage.plan(0)))
     assert stage.documents == len(rows) == len(np.unique(rows)) == 7 + len(train)
     assert (rows >= len(unlabeled)).sum() == len(train)
-    every = config.model_copy(update={"documents": None})
+    every = replace(config, documents=None)
     whole = imitation_stage(imitators, unlabeled, held_out, every, 0, train)
     assert whole.documents == sum(map(len, whole.plan(0))) == len(unlabeled) + len(train)
     plain = begin(tmp_path / "plain", **settings | {"imitator_training__reads_labeled": False})
