@@ -4,7 +4,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test format settings lint types unit slow browser clean
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PIP := 'pip>=25.1' # the first that knows --group
+EXTRAS := transformers,hub,serve
+# What depends on the versions of other packages; warnings of old and new ones are no errors.
+VERSIONS := -o filterwarnings=default tests/test_api.py tests/test_sklearn_contract.py tests/test_config.py \
+	tests/cli tests/data tests/evaluation tests/hub tests/mixture tests/predict tests/serve tests/text
+
+.PHONY: demo test format settings lint types unit slow browser lowest newest clean
 
 demo: $(VENV)/installed
 	$(BIN)/mein demo --out runs/demo
@@ -27,9 +34,25 @@ slow: $(VENV)/installed
 # The page and the report in a real browser, and the server against its own schema.
 browser: $(VENV)/installed
 	command -v chromium || apt-get install -y chromium || true
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,browser]'
+	$(INSTALL) --constraint constraints.txt --group browser
 	$(BIN)/pytest -m browser
 	$(BIN)/pytest -m slow tests/serve/test_schemathesis.py
+
+# Each declared lowest version, as lowest.txt has them; torch alone is the one that is developed with.
+lowest:
+	$(PYTHON) -m venv .venv-lowest
+	.venv-lowest/bin/python -m pip install --quiet --upgrade $(PIP)
+	.venv-lowest/bin/python -m pip install --quiet --constraint lowest.txt --editable '.[$(EXTRAS)]' --group dev
+	.venv-lowest/bin/python -m pytest --numprocesses auto $(VERSIONS)
+
+# The newest version of everything but torch, which may come with gigabytes of CUDA.
+newest:
+	$(PYTHON) -m venv .venv-newest
+	.venv-newest/bin/python -m pip install --quiet --upgrade $(PIP)
+	grep '^torch==' constraints.txt > .venv-newest/torch.txt
+	.venv-newest/bin/python -m pip install --quiet --upgrade --upgrade-strategy eager \
+		--constraint .venv-newest/torch.txt --editable '.[$(EXTRAS)]' --group dev
+	.venv-newest/bin/python -m pytest --numprocesses auto $(VERSIONS)
 
 format: $(VENV)/installed
 	$(BIN)/ruff format .
@@ -41,8 +64,9 @@ settings: $(VENV)/installed
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(INSTALL) --upgrade $(PIP)
+	$(INSTALL) --constraint constraints.txt --editable '.[transformers,serve,ray]' --group dev
 	touch $@
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-lowest .venv-newest build dist .pytest_cache .mypy_cache .ruff_cache

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 
-@pytest.mark.skipif(find_spec("hatchling") is None, reason="needs hatchling, which the extra dev installs")
+@pytest.mark.skipif(find_spec("hatchling") is None, reason="needs hatchling, which the group dev installs")
 def test_the_wheel_holds_the_package_and_nothing_else(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

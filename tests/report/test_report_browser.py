@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("playwright", reason="needs the extra `browser`")
+pytest.importorskip("playwright", reason="needs the group `browser`")
 from playwright.sync_api import Browser, sync_playwright
 
 from mein.data.corpus import Corpus, source_of_lists

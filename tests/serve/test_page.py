@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("fastapi", reason="serving needs the extra `serve`")
-pytest.importorskip("playwright", reason="needs the extra `browser`")
+pytest.importorskip("playwright", reason="needs the group `browser`")
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.support import serving, tiny

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("fastapi", reason="serving needs the extra `serve`")
-pytest.importorskip("schemathesis", reason="needs the extra `browser`")
+pytest.importorskip("schemathesis", reason="needs the group `browser`")
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis.checks import CHECKS, load_all_checks
