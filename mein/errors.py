@@ -55,10 +55,14 @@ def is_of_a_full_gpu(problem: RuntimeError) -> bool:
 
 @contextmanager
 def explaining_full_gpu() -> Iterator[None]:
-    """Turn the error of a GPU without free memory into one sentence."""
+    """Turn the error of a GPU, or of a machine, without free memory into one sentence."""
     try:
         yield
-    except RuntimeError as problem:
+    except (RuntimeError, MemoryError) as problem:
+        if isinstance(problem, MemoryError) or "can't allocate memory" in str(problem):
+            raise RunError(
+                "The memory of this machine is too small for these settings: choose smaller sizes or batches."
+            ) from problem
         if not is_of_a_full_gpu(problem):
             raise
         cause = re.findall(r".*?is free|.+", str(problem))[0].rstrip(".")  # of its first line

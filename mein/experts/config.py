@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticKnownError
 
-from mein.runtime.settings import Settings
+from mein.runtime.settings import GivenPath, Rate, Settings, Size
 
 LARGEST_TRANSFORMER_RATE = 1e-3
 SELF_TRAINING_DOCUMENTS = 100_000  # at most, drawn at random
@@ -141,25 +141,25 @@ class ExpertConfig(Settings):
     training: Literal["plain", "adv", "vat", "ivat"] = "plain"
     """plain; adv: adversarial; vat: virtual adversarial, uses unlabeled text; ivat: the same towards
     nearby words."""
-    model: str | None = None
+    model: GivenPath | None = None
     """For transformer and frozen: a folder or a name on the hub. For given: files with soft labels for every
     document, in a column `probabilities`."""
-    layers: int | None = Field(default=None, ge=1)
+    layers: Size | None = None
     """Number of layers of the transformer or encoder to use, from the first; none: all. Decoders often encode
     more of a text half-way up than at the top, where the next token is predicted."""
-    frozen_layers: int | None = Field(default=None, ge=1)
+    frozen_layers: Size | None = None
     """Number of layers of a transformer that fine-tuning leaves unchanged, from the first, embeddings
     included."""
-    language_model: str | None = None
+    language_model: GivenPath | None = None
     """Folder of a language model made by `mein pretrain` or by another run; none trains one first."""
-    from_run: str | None = None
+    from_run: GivenPath | None = None
     """Folder of a finished run with the same labels: in stage 1 the expert also learns that run's predictions
     for up to 100,000 unlabeled documents, in at most 5 epochs."""
-    embedding_dim: int = Field(default=256, ge=1)
+    embedding_dim: Size = 256
     """D, size of a word's embedding."""
-    hidden_dim: int = Field(default=1024, ge=1)
+    hidden_dim: Size = 1024
     """H, size of the LSTM's state."""
-    mlp_dim: int = Field(default=30, ge=1)
+    mlp_dim: Size = 30
     """M, size of the last hidden layer."""
     mlp_dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
     """Share of the last hidden layer set to zero in training; the paper names none, Sato used 0.5."""
@@ -214,10 +214,10 @@ class ExpertConfig(Settings):
 class PerturbationConfig(Settings):
     """How embeddings are perturbed in training."""
 
-    epsilon: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] | None = None
+    epsilon: Rate | None = None
     """Norm of a perturbation, over all of a document; none: a fiftieth of the norm of an average document's
     embeddings (Miyato's 5 on film reviews), and for ivat three times that."""
-    unlabeled_documents: int = Field(default=64, ge=1)
+    unlabeled_documents: Size = 64
     """Unlabeled documents in a step of vat and ivat."""
 
 

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from mein.errors import InputError, RunError
 from mein.runtime.files import write_atomically
-from mein.runtime.settings import Settings
+from mein.runtime.settings import Count, Settings
 from mein.text.words import LONGEST_WORD, WordCounter
 
 PADDING = 0
@@ -25,9 +25,9 @@ SPACE = "▁"  # sentencepiece's sign for the space in front of a word
 class PiecesConfig(Settings):
     """How words are cut into pieces for the imitators."""
 
-    vocabulary_size: int = Field(default=20_000, ge=4)
+    vocabulary_size: int = Field(default=20_000, ge=4, le=10**7)
     """Largest number of pieces (subwords); every covered character has its own in any case."""
-    min_count: int = Field(default=5, ge=1)
+    min_count: Count = 5
     """Learn no more pieces than there are words seen this often."""
 
 

@@ -42,9 +42,9 @@ class WordsConfig(Settings):
     """`words`: words and single signs, HTML line breaks removed; `paper`: split at `\\W+` only."""
     lowercase: bool = True
     """Fold the text to lower case."""
-    max_words: int = Field(default=100_000, ge=1)
+    max_words: int = Field(default=100_000, ge=1, le=10**8)
     """Largest number of words; of those in two documents or more, the most frequent ones are kept."""
-    max_length: Annotated[int, Field(ge=2)] | None = 1_000
+    max_length: Annotated[int, Field(ge=2, le=10**9)] | None = 1_000
     """The expert reads at most this many words of a document, the last ones; none: all."""
 
 

@@ -9,17 +9,15 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from mein.experts.config import Kind
-from mein.runtime.settings import Settings
+from mein.runtime.settings import Count, Rate, Settings, Size
 
 DECAY, CLIP = 0.9998, 5.0  # the paper's, for networks that learn from labels
 PRETRAINED_CLIP = 1.0  # the usual one for transformers; Miyato's for language models
 IMITATORS_PATIENCE = 2  # at a constant learning rate, in epochs without a lower KL
 SELF_TRAINING_EPOCHS = 5  # at most: with unlabeled documents, an epoch is long
 
-Epochs = Annotated[int, Field(ge=0)]
-Patience = Annotated[int, Field(ge=1)] | None
-Rate = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
-Count = Annotated[int, Field(ge=1)]
+Epochs = Annotated[int, Field(ge=0, le=10**6)]
+Patience = Count | None
 
 
 @dataclass(frozen=True)
@@ -105,7 +103,7 @@ class PretrainingConfig(Settings):
     """Stop after this many epochs without a better one; none: never stop early."""
     learning_rate: Rate = 2e-3
     """Learning rate of the first step."""
-    lanes: Count = 64
+    lanes: Size = 64
     """Streams in a batch."""
     segment: Count = 400
     """Words after which the gradient is cut; the state is carried over. Longer dependencies are lost."""

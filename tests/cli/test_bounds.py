@@ -1,16 +1,21 @@
 """Values beyond every bound, and paths that cannot be used: one sentence, soon, and nothing left behind."""
 
 import os
+import re
 import subprocess
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from mein.errors import InputError
+from mein.config import Config, is_section, load_config
+from mein.errors import ConfigError, InputError
 from mein.runtime.files import expanded, refuse_irregular
 from tests.support.shell import TINY, mein, refuses, write_csv
 
 DEEP = 5_000
+SECTIONS = list(filter(is_section, Config.model_fields))
 
 
 @pytest.fixture
@@ -37,6 +42,48 @@ def test_settings_that_are_too_deep_or_too_long_are_refused(here: Path) -> None:
     )
     refuses(r"Unknown setting 'a\.a.* \.\.\.: write section\.name.*", *train, "--set", f"{'a.' * DEEP}a=1")
     assert not (here / "new").exists()
+
+
+KINDS: dict[str, Any] = {"Config": Config, **{s: type(getattr(Config(), s)) for s in SECTIONS}}
+NUMBERS = [
+    (f"{section}.{name}".removeprefix("Config."), bounds)
+    for section, settings in KINDS.items()
+    for name, field in settings.model_json_schema()["properties"].items()
+    for bounds in [field, *field.get("anyOf", ())]
+    if bounds.get("type") in ("integer", "number")
+]
+
+
+@pytest.mark.parametrize(("name", "bounds"), NUMBERS, ids=[name for name, _ in NUMBERS])
+def test_every_number_has_an_upper_bound(name: str, bounds: dict[str, Any]) -> None:
+    assert {"maximum", "exclusiveMaximum"} & bounds.keys()
+    for beyond in (10**20, 1e300, float("inf"), float("nan")):
+        with pytest.raises(
+            ConfigError, match=f"^Setting {re.escape(name)} is {re.escape(repr(beyond))}, but "
+        ):
+            load_config("small", overrides={name: beyond})
+
+
+@pytest.mark.parametrize("device", ["meta", "mps", "xla", "cuda:9999", "cdua"])
+def test_a_device_that_no_network_runs_on_is_refused(device: str) -> None:
+    with pytest.raises(ConfigError, match=f"^Unknown device '{device}': choose auto, cpu, cuda or cuda:1"):
+        load_config("small", overrides={"runtime.device": device})
+
+
+def test_too_little_memory_is_a_sentence(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    full = RuntimeError(
+        "[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 TB"
+    )
+    monkeypatch.setattr("mein.run.algorithm.train", Mock(side_effect=full))
+    sentence = "The memory of this machine is too small for these settings: choose smaller sizes or batches."
+    refuses(f"(.|\n)*{sentence}", "train", "--labeled", "labeled.csv", "--out", "new", *TINY)
+
+
+def test_paths_in_settings_are_expanded(here: Path) -> None:
+    settings = {"expert.kind": "transformer", "expert.model": "~/bert"}
+    assert load_config("transformer", overrides=settings).expert.model == f"{here}/home/bert"
+    with pytest.raises(ConfigError, match="but should be UTF-8"):
+        load_config("transformer", overrides={"expert.model": "bad\udcff"})
 
 
 @pytest.mark.parametrize(
