@@ -164,7 +164,7 @@ def check_and_train(
     note_columns(unlabeled, config.columns, output)
     if seeds == 1:
         rows = train_on_engine(request, is_on_ray=is_on_ray)
-        if output.as_json:
+        if output.as_json and is_first():
             output.give(run_as_json(request.out, rows))
         return
     if (request.out / "config.json").exists():

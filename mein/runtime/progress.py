@@ -76,7 +76,7 @@ class Terminal:
             yield _Lines(self, name, pace)
         if self.shows_times:
             seconds = time.monotonic() - pace.started
-            self.log(f"  {name}: {pace.done - pace.done_before:,} documents in {seconds:.1f} s")
+            self.log(f"  {name}: {pace.done - pace.done_before:,} docs in {seconds:.1f} s")
 
 
 class Pace:

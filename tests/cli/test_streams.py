@@ -171,7 +171,7 @@ def test_verbose_shows_device_and_times(files: list[str], tmp_path: Path) -> Non
     first = next(line for line in answer.out.splitlines() if "torch" in line)
     assert re.fullmatch(r" *0:00  mein \S+, torch \S+, device cpu, \d+ threads", first)
     assert re.search(r"^ *\d+:\d\d  Stage 1", answer.out, re.MULTILINE)
-    assert re.search(r"^ *\d+:\d\d    encoding train: \d+ documents in \d+\.\d s$", answer.out, re.MULTILINE)
+    assert re.search(r"^ *\d+:\d\d    encoding train: \d+ docs in \d+\.\d s$", answer.out, re.MULTILINE)
 
 
 # A default for --out.
