@@ -80,7 +80,7 @@ def losses_of(path: Path, stage: str) -> list[float]:
     return [line["loss"] for line in RunFolder(path).metrics(stage) if line["epoch"]]
 
 
-@pytest.mark.parametrize(("processes", "kinds"), [(2, [*KINDS]), (3, ["plain", "vat", "documents"])])
+@pytest.mark.parametrize(("processes", "kinds"), [(2, [*KINDS]), (3, ["plain", "vat", "lm"])])
 def test_several_processes_train_what_one_trains(
     tmp_path: Path, alone: Path, processes: int, kinds: list[str]
 ) -> None:

@@ -34,7 +34,6 @@ KINDS: dict[str, dict[str, Any]] = {
     "lexicon_teacher": {"mixture__method": "ours", "imitator_training__reads_labeled": True},
     "ivat": {"expert__training": "ivat", "expert__mlp_dropout": 0.3},
     "lm": {"expert__kind": "lm-lstm", "imitator_training__reads_labeled": False},
-    "documents": {"expert__kind": "lm-lstm", "pretraining__reads": "documents"},
     "elmo": {"expert__kind": "elmo-lstm"},
     "average": {"expert__kind": "average"},
     "transformer": {
