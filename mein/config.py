@@ -55,7 +55,7 @@ class RuntimeConfig(Settings):
     """cpu, cuda, cuda:1, ...; auto: a GPU if there is one."""
     workers: Annotated[int, Field(ge=1, le=10_000)] | None = None
     """Number of processes that encode text; none: one per core."""
-    checkpoint_seconds: float = Field(default=30.0, ge=0.0, le=10**7, allow_inf_nan=False)
+    checkpoint_seconds: float = Field(default=30.0, ge=0.0, le=10**9, allow_inf_nan=False)
     """Seconds between two checkpoints of a stage."""
 
 

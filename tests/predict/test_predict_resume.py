@@ -20,6 +20,7 @@ from mein.model.loading import load_model
 from mein.model.model import Model
 from mein.predict.predict import Predictor, Wanted, predict_file
 from mein.runtime.progress import Quiet
+from mein.runtime.tensors import FORMAT_VERSION
 from tests.support.reviews import LABELS, NEW, RAW, TEXTS, tiny
 
 WANTED = Wanted(all_probabilities=True, fragments=2, abstain_below=0.6)
@@ -290,7 +291,9 @@ def test_what_somebody_put_beside_the_parts_is_left(model: Model, tmp_path: Path
     source, out = write_source(tmp_path), tmp_path / "out.csv"
     parts = tmp_path / "out.csv.parts"
     parts.mkdir()
-    (parts / "manifest.json").write_text('{"mein": 2, "model": "another"}', encoding="utf-8")
+    (parts / "manifest.json").write_text(
+        f'{{"mein": {FORMAT_VERSION}, "model": "another"}}', encoding="utf-8"
+    )
     for name in ("thesis.arrow", "thesis.txt", "000000.arrow"):
         (parts / name).write_text("mine", encoding="utf-8")
     assert predict_file(model, str(source), out) == len(NEW)

@@ -297,7 +297,7 @@ def test_the_shell_compares_one_with_the_previous_run_while_there_is_one(files: 
         (
             ["--from-run", "."],
             "labeled.csv",
-            r".* holds no finished run: give --from-run .*\.",
+            r".* is not a run of mein: config\.json is missing; give the folder that .* wrote\.",
         ),
         (
             ["--from-run", "first", "--seed", 1],
