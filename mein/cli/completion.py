@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from mein.cli.options import argument
 from mein.errors import UsageError
 
 SHELLS = ("bash", "zsh", "fish")
@@ -12,9 +13,7 @@ VARIABLE = "_MEIN_COMPLETE"
 
 
 def completion(
-    shell: Annotated[
-        str, typer.Argument(metavar="SHELL", help=f"{', '.join(SHELLS[:-1])}, or {SHELLS[-1]}.")
-    ],
+    shell: Annotated[str, argument("SHELL", f"{', '.join(SHELLS[:-1])}, or {SHELLS[-1]}.")],
 ) -> None:
     """Print a script that completes commands and options in a shell.
 

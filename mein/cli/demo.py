@@ -3,33 +3,19 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from mein.cli.console import Output
-from mein.cli.help import whole
-from mein.cli.options import RUN, IsQuiet, IsVerbose, Resume
+from mein.cli.options import RUN, IsQuiet, IsVerbose, Resume, option, whole
 from mein.cli.training import Request, note_whether_new, refuse_taken, train_and_show
 
 
 def demo(
     out: Annotated[
         Path,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="FOLDER",
-            rich_help_panel=RUN,
-            help="Run folder to create. Default: runs/demo.",
-        ),
+        option("FOLDER", "Run folder to create. Default: runs/demo.", RUN, names="--out -o"),
     ] = Path("runs/demo"),
     seed: Annotated[
         int,
-        typer.Option(
-            metavar="N",
-            rich_help_panel=RUN,
-            help="Seed of the corpus and of the run. Default: 0.",
-            parser=whole("--seed", 0),
-        ),
+        option("N", "Seed of the corpus and of the run. Default: 0.", RUN, parser=whole("--seed", 0)),
     ] = 0,
     resume: Resume = False,
     quiet: IsQuiet = False,

@@ -2,16 +2,23 @@
 
 from typing import Annotated
 
-import typer
-
 from mein.cli.console import Output
-from mein.cli.options import AsJson, IsQuiet, IsVerbose, LabelColumn, RunPath, SoftLabelFile, TextColumn
+from mein.cli.options import (
+    AsJson,
+    IsQuiet,
+    IsVerbose,
+    LabelColumn,
+    RunPath,
+    SoftLabelFile,
+    TextColumn,
+    argument,
+)
 from mein.cli.runs import columns_of, soft_labels_of
 
 
 def evaluate(
     run: RunPath,
-    documents: Annotated[str, typer.Argument(metavar="FILE", help="Labeled documents.")],
+    documents: Annotated[str, argument("FILE", "Labeled documents.")],
     text_column: TextColumn = None,
     label_column: LabelColumn = None,
     soft_labels: SoftLabelFile = None,

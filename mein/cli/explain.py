@@ -4,11 +4,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from mein.cli.console import log, open_console, plain_table
-from mein.cli.help import whole
-from mein.cli.options import AsJson, RunPath, SoftLabelFile
+from mein.cli.options import AsJson, RunPath, SoftLabelFile, argument, option, whole
 from mein.cli.runs import soft_labels_of
 
 if TYPE_CHECKING:
@@ -23,22 +20,18 @@ COLORS = {True: (40, 170, 90), False: (215, 70, 60)}
 
 def explain(
     run: RunPath,
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="Text to classify.")],
-    label: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Label to explain. Default: the most probable.")
-    ] = None,
+    text: Annotated[str, argument("TEXT", "Text to classify.")],
+    label: Annotated[str | None, option("NAME", "Label to explain. Default: the most probable.")] = None,
     against: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Label to compare it with. Default: the next most probable."),
+        option("NAME", "Label to compare it with. Default: the next most probable."),
     ] = None,
     top: Annotated[
         int,
-        typer.Option(metavar="N", help="Number of fragments to show. Default: 12.", parser=whole("--top", 0)),
+        option("N", "Number of fragments to show. Default: 12.", parser=whole("--top", 0)),
     ] = 12,
     soft_labels: SoftLabelFile = None,
-    html: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also write a page with the text in colors.")
-    ] = None,
+    html: Annotated[Path | None, option("FILE", "Also write a page with the text in colors.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show a text's label and the fragments behind it.

@@ -3,15 +3,13 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from mein.cli.console import log, open_console
-from mein.cli.options import RunPath
+from mein.cli.options import RunPath, option
 
 
 def export(
     run: RunPath,
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="Folder to create.")],
+    out: Annotated[Path, option("FOLDER", "Folder to create.", names="--out -o")],
 ) -> None:
     """Write a run's fine-tuned transformer as a Hugging Face model.
 

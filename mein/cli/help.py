@@ -50,13 +50,14 @@ class Command(PathCommand):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Usage, meaning, arguments, options by heading, examples."""
-        shown = [param for param in self.get_params(ctx) if not getattr(param, "hidden", False)]
+        shown = self.get_params(ctx)
         arguments = [param for param in shown if param.param_type_name == "argument"]
         options = [param for param in shown if param.param_type_name == "option"]
         needed = [_named(param) for param in options if param.required]
-        _write_usage(formatter, ctx.command_path, *map(_usage, arguments), *needed, "[OPTIONS]")
+        formatter.write_usage(ctx.command_path, " ".join([*map(_usage, arguments), *needed, "[OPTIONS]"]))
         about, _, examples = (self.help or "").partition(EXAMPLES)
-        _write_prose(formatter, about)
+        formatter.write("\n")
+        formatter.write_text(about)
         sections: dict[str, HelpRows] = {
             "Arguments": [(_metavar(param), _meaning(param)) for param in arguments]
         }
@@ -73,18 +74,22 @@ class Group(TyperGroup):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Usage, meaning, commands by heading, options."""
-        _write_usage(formatter, ctx.command_path, "COMMAND", "[OPTIONS]")
-        _write_prose(formatter, self.help or "")
+        formatter.write_usage(ctx.command_path, "COMMAND [OPTIONS]")
+        formatter.write("\n")
+        formatter.write_text(self.help or "")
         sections: dict[str, HelpRows] = {}
         for name in self.list_commands(ctx):
             command = self.commands[name]
-            if not command.hidden:
-                meaning = (command.help or "").partition("\n")[0]
-                _under(sections, command, "Commands").append((name, meaning))
+            meaning = (command.help or "").partition("\n")[0]
+            _under(sections, command, "Commands").append((name, meaning))
         _write_sections(formatter, sections)
-        options = [param for param in self.get_params(ctx) if not getattr(param, "hidden", False)]
-        _write_sections(formatter, {"Options": [(_flags(param), _meaning(param)) for param in options]})
+        options = [(_flags(param), _meaning(param)) for param in self.get_params(ctx)]
+        _write_sections(formatter, {"Options": options})
         formatter.write(f"\n`{ctx.command_path} COMMAND --help` has the options and examples of a command.\n")
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """As they were added; typer puts groups last, where completion belongs."""
+        return sorted(self.commands, key=lambda name: name == "completion")
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Without any word, show the help as an error."""
@@ -116,9 +121,7 @@ def usage_sentence(problem: Any) -> str:
             needed = ", ".join(_named(param) for param in params if param.required)
             return f"{_named(problem.param)} is missing: `{path}` needs {needed}; {see}"
         case "NoSuchOption":
-            known = [name for param in problem.ctx.command.params for name in param.opts]
-            near = difflib.get_close_matches(problem.option_name, known, n=1)
-            offer = f"did you mean {near[0]!r}?" if near else see
+            offer = f"did you mean {problem.possibilities[0]!r}?" if problem.possibilities else see
             return f"`{path}` has no option {problem.option_name!r}: {offer}"
         case "BadOptionUsage":
             return f"{problem.option_name} needs a value: give one behind it."
@@ -127,37 +130,6 @@ def usage_sentence(problem: Any) -> str:
     surplus = re.search(r"extra arguments?(?:\(s\))? \((.*)\)", problem.format_message())
     what = problem.format_message().rstrip(".") if surplus is None else f"Surplus words {surplus[1]!r}"
     return f"{what}: {see}"
-
-
-def whole(option: str, least: int, most: int | None = None) -> Callable[[str], int]:
-    """A parser of an option whose value is a whole number within bounds."""
-
-    def parse(text: str) -> int:
-        try:
-            number = int(text)
-        except ValueError:
-            raise UsageError(f"{option} {str(text)!r}: give a whole number{wish}.") from None
-        if number < least or (most is not None and number > most):
-            raise UsageError(f"{option} {str(text)!r}: give a whole number{wish}.")
-        return number
-
-    wish = f" of at least {least}" if most is None else f" from {least} to {most}"
-    return parse
-
-
-def share(option: str) -> Callable[[str], float]:
-    """A parser of an option whose value is a probability."""
-
-    def parse(text: str) -> float:
-        try:
-            number = float(text)
-        except ValueError:
-            number = -1.0
-        if not 0.0 <= number <= 1.0:
-            raise UsageError(f"{option} {str(text)!r}: give a probability from 0 to 1.")
-        return number
-
-    return parse
 
 
 def _paths(group: Any, before: str = "") -> Iterator[str]:
@@ -198,25 +170,10 @@ def _meaning(param: Any) -> str:
     return f"{param.help or ''}{' Required.' if is_marked else ''}"
 
 
-def _write_usage(formatter: Any, *words: str) -> None:
-    first, *others = textwrap.wrap(" ".join(words), formatter.width - 7, break_on_hyphens=False)
-    formatter.write("\n".join([f"Usage: {first}", *(f"       {line}" for line in others)]) + "\n")
-
-
-def _write_prose(formatter: Any, text: str) -> None:
-    for paragraph in filter(None, text.strip().split("\n\n")):
-        formatter.write("\n" + textwrap.fill(" ".join(paragraph.split()), formatter.width) + "\n")
-
-
 def _write_sections(formatter: Any, sections: dict[str, HelpRows]) -> None:
     """Headings with rows of two columns, which are aligned over all sections."""
-    wide = 2 + max(len(name) for rows in sections.values() for name, _ in rows)
+    wide = max(len(name) for rows in sections.values() for name, _ in rows)
     for heading, rows in sections.items():
         if rows:
-            formatter.write(f"\n{heading}:\n")
-        for name, meaning in rows:
-            first, *others = textwrap.wrap(meaning, formatter.width - 2 - wide, break_on_hyphens=False) or [
-                ""
-            ]
-            lines = [f"  {name:{wide}}{first}", *(" " * (2 + wide) + line for line in others)]
-            formatter.write("\n".join(lines).rstrip() + "\n")
+            with formatter.section(heading):
+                formatter.write_dl([(f"{name:{wide}}", meaning) for name, meaning in rows], col_max=wide)

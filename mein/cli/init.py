@@ -4,22 +4,18 @@ import json
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from mein.cli.console import log, open_console
-from mein.cli.options import Preset
+from mein.cli.options import Preset, argument, flag
 from mein.errors import ConfigError
 
 
 def init(
-    path: Annotated[Path, typer.Argument(metavar="FILE", help="Output file. Default: mein.toml.")] = Path(
-        "mein.toml"
-    ),
+    path: Annotated[Path, argument("FILE", "Output file. Default: mein.toml.")] = Path("mein.toml"),
     preset: Preset = None,
-    every: Annotated[bool, typer.Option("--all", help="Write every setting.")] = False,
-    schema: Annotated[bool, typer.Option("--schema", help="Print the files' JSON schema instead.")] = False,
+    every: Annotated[bool, flag("--all", "Write every setting.")] = False,
+    schema: Annotated[bool, flag("--schema", "Print the files' JSON schema instead.")] = False,
 ) -> None:
-    """Write a config file that explains the ten settings that are changed the most.
+    """Write a config file with the ten settings people change.
 
     Examples:
       mein init

@@ -15,6 +15,7 @@ from mein.cli.explain import explain
 from mein.cli.export import export
 from mein.cli.help import App
 from mein.cli.init import init
+from mein.cli.options import flag
 from mein.cli.predict import predict
 from mein.cli.pretrain import pretrain
 from mein.cli.report import report
@@ -22,15 +23,12 @@ from mein.cli.serve import serve
 from mein.cli.train import train
 
 app = App("Text classifiers from a few labels and a lot of raw text.")
-START, USE, MORE = "Start", "Use", "More"
 
 
 @app.callback(invoke_without_command=True)
 def version(
-    show: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
-    debug: Annotated[
-        bool, typer.Option("--debug", help="Show the traceback of an error. Allowed anywhere.")
-    ] = False,
+    show: Annotated[bool, flag("--version", "Show the version.")] = False,
+    debug: Annotated[bool, flag("--debug", "Show the traceback of an error. Allowed anywhere.")] = False,
 ) -> None:
     """Show the version, or nothing: the help has the rest."""
     if show:
@@ -38,19 +36,14 @@ def version(
         raise typer.Exit
 
 
-app.command(rich_help_panel=START)(demo)
-app.command(rich_help_panel=START)(init)
-app.command(rich_help_panel=START)(check)
-app.command(rich_help_panel=START)(train)
-app.command(rich_help_panel=USE)(evaluate)
-app.command(rich_help_panel=USE)(predict)
-app.command(rich_help_panel=USE)(explain)
-app.command(rich_help_panel=USE)(report)
-app.command(rich_help_panel=USE)(serve)
-app.command(rich_help_panel=MORE)(pretrain)
-app.command(rich_help_panel=MORE)(export)
-app.command(rich_help_panel=MORE)(completion)
-app.add_typer(store.app, name="store", rich_help_panel=MORE)
+for heading, commands in {
+    "Start": (demo, init, check, train),
+    "Use": (evaluate, predict, explain, report, serve),
+    "More": (pretrain, export, completion),
+}.items():
+    for command in commands:
+        app.command(rich_help_panel=heading)(command)
+app.add_typer(store.app, name="store", rich_help_panel="More")
 
 
 def main() -> None:

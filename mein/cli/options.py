@@ -4,15 +4,60 @@ An option of one command is declared in that command's signature. To give a sett
 the option with Sets: `device: Annotated[str | None, typer.Option(), Sets("runtime.device")] = None`.
 """
 
+import math
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from mein.cli.help import whole
+from mein.errors import UsageError
+
+
+def option(
+    metavar: str,
+    meaning: str,
+    heading: str | None = None,
+    *,
+    names: str = "",
+    parser: Callable[[str], Any] | None = None,
+) -> Any:
+    """An option with a value; without names, it has that of its parameter."""
+    return typer.Option(*names.split(), metavar=metavar, help=meaning, rich_help_panel=heading, parser=parser)
+
+
+def flag(names: str, meaning: str, heading: str | None = None) -> Any:
+    """An option without a value."""
+    return typer.Option(*names.split(), help=meaning, rich_help_panel=heading)
+
+
+def argument(metavar: str, meaning: str) -> Any:
+    """A value without a name."""
+    return typer.Argument(metavar=metavar, help=meaning)
+
+
+def whole(name: str, least: int, most: int | None = None) -> Callable[[str], int]:
+    """A parser of an option whose value is a whole number within bounds."""
+    wish = f"of at least {least}" if most is None else f"from {least} to {most}"
+    return _number(name, int, least, math.inf if most is None else most, f"a whole number {wish}")
+
+
+def share(name: str) -> Callable[[str], float]:
+    """A parser of an option whose value is a probability."""
+    return _number(name, float, 0, 1, "a probability from 0 to 1")
+
+
+def _number(name: str, kind: type[float], least: float, most: float, wish: str) -> Callable[[str], Any]:
+    def parse(text: str) -> float:
+        with suppress(ValueError):
+            if least <= (number := kind(text)) <= most:
+                return number
+        raise UsageError(f"{name} {str(text)!r}: give {wish}.")
+
+    return parse
 
 
 def absolute(path: str | Path) -> str:
@@ -57,128 +102,88 @@ DATA, MODEL, RUN, RAY = "Data", "Model", "Run", "Ray (many machines)"
 
 Labeled = Annotated[
     str,
-    typer.Option(
-        metavar="FILE", rich_help_panel=DATA, help="Labeled documents: a file, folder, glob, or URL."
-    ),
+    option("FILE", "Labeled documents: a file, folder, glob, or URL.", DATA),
 ]
-Unlabeled = Annotated[
-    str | None, typer.Option(metavar="FILE", rich_help_panel=DATA, help="Unlabeled documents.")
-]
+Unlabeled = Annotated[str | None, option("FILE", "Unlabeled documents.", DATA)]
 Dev = Annotated[
     str | None,
-    typer.Option(
-        metavar="FILE",
-        rich_help_panel=DATA,
-        help="Labeled validation documents. Default: a part of --labeled.",
-    ),
+    option("FILE", "Labeled validation documents. Default: a part of --labeled.", DATA),
 ]
 Test = Annotated[
     str | None,
-    typer.Option(
-        metavar="FILE", rich_help_panel=DATA, help="Labeled test documents, evaluated once, after training."
-    ),
+    option("FILE", "Labeled test documents, evaluated once, after training.", DATA),
 ]
 RawText = Annotated[
     list[str],
-    typer.Option(
-        "--text",
-        metavar="FILE",
-        rich_help_panel=DATA,
-        help="Unlabeled documents: a file, folder, glob, or URL. Repeatable.",
-    ),
+    option("FILE", "Unlabeled documents: a file, folder, glob, or URL. Repeatable.", DATA),
 ]
 TextColumn = Annotated[
     str | None,
-    typer.Option(metavar="NAME", rich_help_panel=DATA, help="Column with the text. Default: guessed."),
+    option("NAME", "Column with the text. Default: guessed.", DATA),
     Sets("columns.text"),
 ]
 LabelColumn = Annotated[
     str | None,
-    typer.Option(metavar="NAME", rich_help_panel=DATA, help="Column with the label. Default: guessed."),
+    option("NAME", "Column with the label. Default: guessed.", DATA),
     Sets("columns.label"),
 ]
 
 # Runs and output.
 
-RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")]
+RunPath = Annotated[Path, argument("RUN", "Run folder.")]
 Out = Annotated[
     Path,
-    typer.Option("--out", "-o", metavar="FOLDER", rich_help_panel=RUN, help="Run folder to create."),
+    option("FOLDER", "Run folder to create.", RUN, names="--out -o"),
 ]
-Resume = Annotated[
-    bool, typer.Option("--resume", rich_help_panel=RUN, help="Continue a run that was stopped.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, all else on stderr.")]
-IsQuiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
-IsVerbose = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Also print times, and in training the device.")
-]
+Resume = Annotated[bool, flag("--resume", "Continue a run that was stopped.", RUN)]
+AsJson = Annotated[bool, flag("--json", "Print JSON on stdout, all else on stderr.")]
+IsQuiet = Annotated[bool, flag("--quiet -q", "Print errors only.")]
+IsVerbose = Annotated[bool, flag("--verbose -v", "Also print times, and in training the device.")]
 
 # Settings.
 
 Preset = Annotated[
     str | None,
-    typer.Option(
-        metavar="NAME",
-        rich_help_panel=MODEL,
-        help="small, full, frozen, transformer, paper, and others. Default: full with a GPU, small without.",
+    option(
+        "NAME",
+        "small, full, frozen, transformer, paper, and others. Default: full with a GPU, small without.",
+        MODEL,
     ),
 ]
 ConfigFile = Annotated[
     Path | None,
-    typer.Option(
-        "--config",
-        metavar="FILE",
-        rich_help_panel=MODEL,
-        help="Config file from `mein init`, or a run's config.json.",
-    ),
+    option("FILE", "Config file from `mein init`, or a run's config.json.", MODEL),
 ]
 Set = Annotated[
     list[str],
-    typer.Option(
-        "--set",
-        metavar="KEY=VALUE",
-        rich_help_panel=MODEL,
-        help="Setting, such as imitators.windows=[1,2]. Repeatable.",
-    ),
+    option("KEY=VALUE", "Setting, such as imitators.windows=[1,2]. Repeatable.", MODEL, names="--set"),
 ]
 Seed = Annotated[
     int | None,
-    typer.Option(
-        metavar="N",
-        rich_help_panel=RUN,
-        help="Seed of all randomness. Default: 0.",
-        parser=whole("--seed", 0),
-    ),
+    option("N", "Seed of all randomness. Default: 0.", RUN, parser=whole("--seed", 0)),
     Sets("seed"),
 ]
 Encoder = Annotated[
     str | None,
-    typer.Option(
-        metavar="NAME",
-        rich_help_panel=MODEL,
-        help="Hugging Face encoder as the expert, frozen except with --preset transformer: a folder or a "
-        "name on the hub.",
+    option(
+        "NAME",
+        "Hugging Face encoder as the expert, frozen except with --preset transformer: a folder or a name on "
+        "the hub.",
+        MODEL,
     ),
 ]
 SoftLabelFile = Annotated[
     str | None,
-    typer.Option(
-        "--soft-labels",
-        metavar="FILE",
-        rich_help_panel=MODEL,
-        help="A teacher's probabilities: a table with a column `probabilities`.",
+    option(
+        "FILE",
+        "A teacher's probabilities: a table with a column `probabilities`.",
+        MODEL,
     ),
     Sets("expert.model", absolute, also={"expert.kind": "given"}),
 ]
 FromRun = Annotated[
     Path | None,
-    typer.Option(
-        "--from-run",
-        metavar="RUN",
-        rich_help_panel=MODEL,
-        help="Self-training round: also learn a finished run's predictions.",
-    ),
+    option("RUN", "Self-training round: also learn a finished run's predictions.", MODEL),
     Sets("expert.from_run", resolved),
 ]
 
@@ -186,25 +191,18 @@ FromRun = Annotated[
 
 EngineName = Annotated[
     str,
-    typer.Option(
-        "--engine",
-        metavar="NAME",
-        rich_help_panel=RAY,
-        help="processes (this machine) or ray (a cluster). Default: processes.",
-    ),
+    option("NAME", "processes (this machine) or ray (a cluster). Default: processes.", RAY),
 ]
 Address = Annotated[
     str | None,
-    typer.Option(
-        metavar="ADDRESS", rich_help_panel=RAY, help="Address of a Ray cluster. Default: start a local one."
-    ),
+    option("ADDRESS", "Address of a Ray cluster. Default: start a local one.", RAY),
 ]
 Processes = Annotated[
     int | None,
-    typer.Option(
-        metavar="N",
-        rich_help_panel=RAY,
-        help="Training processes on Ray. Default: one per GPU or machine.",
+    option(
+        "N",
+        "Training processes on Ray. Default: one per GPU or machine.",
+        RAY,
         parser=whole("--processes", 1),
     ),
 ]

@@ -5,11 +5,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from mein.cli.console import Output
-from mein.cli.help import share, whole
-from mein.cli.options import AsJson, IsQuiet, IsVerbose, RunPath, SoftLabelFile, TextColumn
+from mein.cli.options import (
+    AsJson,
+    IsQuiet,
+    IsVerbose,
+    RunPath,
+    SoftLabelFile,
+    TextColumn,
+    argument,
+    flag,
+    option,
+    share,
+    whole,
+)
 from mein.cli.runs import columns_of, soft_labels_of
 from mein.errors import RunError, UsageError
 
@@ -21,57 +30,39 @@ WRITTEN = "Output"  # a heading of the help
 STREAM = Path("-")
 InputFile = Annotated[
     str,
-    typer.Argument(metavar="FILE", help="Documents (csv, tsv, jsonl, parquet, txt, ...), or - for stdin."),
+    argument("FILE", "Documents (csv, tsv, jsonl, parquet, txt, ...), or - for stdin."),
 ]
 OutputFile = Annotated[
     Path,
-    typer.Option(
-        "--out",
-        "-o",
-        metavar="FILE",
-        rich_help_panel=WRITTEN,
-        help="Output file, whose extension sets the format, or - for stdout.",
+    option(
+        "FILE", "Output file, whose extension sets the format, or - for stdout.", WRITTEN, names="--out -o"
     ),
 ]
 StreamFormat = Annotated[
     str | None,
-    typer.Option(
-        "--format",
-        metavar="NAME",
-        rich_help_panel=WRITTEN,
-        help="Format of stdin and stdout: csv, tsv, jsonl, csv.gz, and others. Default: jsonl.",
+    option(
+        "NAME",
+        "Format of stdin and stdout: csv, tsv, jsonl, csv.gz, and others. Default: jsonl.",
+        WRITTEN,
+        names="--format",
     ),
 ]
-ImitatorsOnly = Annotated[
-    bool, typer.Option("--imitators-only", help="Skip the expert: faster, slightly less accurate.")
-]
+ImitatorsOnly = Annotated[bool, flag("--imitators-only", "Skip the expert: faster, slightly less accurate.")]
 AbstainBelow = Annotated[
     float,
-    typer.Option(
-        metavar="P",
-        rich_help_panel=WRITTEN,
-        help="Leave the label empty below this probability.",
-        parser=share("--abstain-below"),
-    ),
+    option("P", "Leave the label empty below this probability.", WRITTEN, parser=share("--abstain-below")),
 ]
 AllProbabilities = Annotated[
     bool,
-    typer.Option(
-        "--all-probabilities", rich_help_panel=WRITTEN, help="Also write a column p_LABEL per class."
-    ),
+    flag("--all-probabilities", "Also write a column p_LABEL per class.", WRITTEN),
 ]
 Fragments = Annotated[
     int,
-    typer.Option(
-        metavar="N",
-        rich_help_panel=WRITTEN,
-        help="Also write the N most influential fragments.",
-        parser=whole("--fragments", 0),
-    ),
+    option("N", "Also write the N most influential fragments.", WRITTEN, parser=whole("--fragments", 0)),
 ]
 ResumeParts = Annotated[
     bool,
-    typer.Option("--resume", rich_help_panel=WRITTEN, help="Continue a prediction that was stopped."),
+    flag("--resume", "Continue a prediction that was stopped.", WRITTEN),
 ]
 
 

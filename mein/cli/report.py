@@ -3,17 +3,16 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from mein.cli.console import log, open_console
+from mein.cli.options import argument, option
 from mein.errors import UsageError
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Finished runs.")],
+    runs: Annotated[list[Path], argument("RUN...", "Finished runs.")],
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", metavar="FILE", help="Output page. Default: RUN/report.html."),
+        option("FILE", "Output page. Default: RUN/report.html.", names="--out -o"),
     ] = None,
 ) -> None:
     """Write a page about one run, or a comparison of several.

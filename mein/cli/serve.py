@@ -8,11 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from mein.cli.console import log, open_console
-from mein.cli.help import whole
-from mein.cli.options import RunPath
+from mein.cli.options import RunPath, option, whole
 from mein.errors import ConfigError, InputError, MissingExtra
 
 TOKEN = "MEIN_TOKEN"
@@ -22,29 +19,21 @@ BACKLOG = 512  # connections that may wait to be accepted
 
 TokenFile = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="File with the required token. Default: MEIN_TOKEN, if set."),
+    option("FILE", "File with the required token. Default: MEIN_TOKEN, if set."),
 ]
 Port = Annotated[
     int,
-    typer.Option(
-        metavar="N",
-        help="Port to listen on; 0 chooses a free one. Default: 8000.",
-        parser=whole("--port", 0, 65_535),
-    ),
+    option("N", "Port to listen on; 0 chooses a free one. Default: 8000.", parser=whole("--port", 0, 65535)),
 ]
-Limits = Annotated[
-    list[str], typer.Option("--set", metavar="KEY=VALUE", help="Limit, such as texts=100. Repeatable.")
-]
+Limits = Annotated[list[str], option("KEY=VALUE", "Limit, such as texts=100. Repeatable.", names="--set")]
 
 
 def serve(
     run: RunPath,
-    host: Annotated[
-        str, typer.Option(metavar="NAME", help="Address to listen on. Default: 127.0.0.1.")
-    ] = "127.0.0.1",
+    host: Annotated[str, option("NAME", "Address to listen on. Default: 127.0.0.1.")] = "127.0.0.1",
     port: Port = 8000,
     token_file: TokenFile = None,
-    device: Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda, ... Default: auto.")] = "auto",
+    device: Annotated[str, option("NAME", "auto, cpu, cuda, ... Default: auto.")] = "auto",
     set_: Limits = [],  # noqa: B006 - typer reads the default and never changes it
 ) -> None:
     """Serve predictions and explanations over HTTP, with a page.

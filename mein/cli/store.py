@@ -5,10 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from mein.cli.console import Output
-from mein.cli.help import App, whole
+from mein.cli.help import App
 from mein.cli.options import (
     DATA,
     RUN,
@@ -22,6 +20,10 @@ from mein.cli.options import (
     Set,
     SoftLabelFile,
     TextColumn,
+    argument,
+    flag,
+    option,
+    whole,
 )
 from mein.cli.training import Request, train_on_engine
 from mein.engines import Engine, encoding_on_ray, labeling_on_ray, opened
@@ -36,25 +38,17 @@ app = App("Train on text of any size, step by step: encode, label, train.")
 MOVED = "RUN's {} documents, if they have moved."
 Like = Annotated[
     Path,
-    typer.Option(metavar="RUN", rich_help_panel=RUN, help="Finished run whose vocabularies are used."),
+    option("RUN", "Finished run whose vocabularies are used.", RUN),
 ]
-StoreAt = Annotated[str, typer.Argument(metavar="STORE", help="Folder or URL from `mein store encode`.")]
+StoreAt = Annotated[str, argument("STORE", "Folder or URL from `mein store encode`.")]
 StepWorkers = Annotated[
     int | None,
-    typer.Option(
-        metavar="N", help="Number of processes. Default: one per core.", parser=whole("--workers", 1)
-    ),
+    option("N", "Number of processes. Default: one per core.", parser=whole("--workers", 1)),
 ]
-MovedLabeled = Annotated[
-    str | None, typer.Option(metavar="FILE", rich_help_panel=DATA, help=MOVED.format("labeled"))
-]
-MovedDev = Annotated[str | None, typer.Option(metavar="FILE", rich_help_panel=DATA, help=MOVED.format("dev"))]
-MovedTest = Annotated[
-    str | None, typer.Option(metavar="FILE", rich_help_panel=DATA, help=MOVED.format("test"))
-]
-Quarantine = Annotated[
-    bool, typer.Option("--quarantine", help="Check every file first and skip damaged ones.")
-]
+MovedLabeled = Annotated[str | None, option("FILE", MOVED.format("labeled"), DATA)]
+MovedDev = Annotated[str | None, option("FILE", MOVED.format("dev"), DATA)]
+MovedTest = Annotated[str | None, option("FILE", MOVED.format("test"), DATA)]
+Quarantine = Annotated[bool, flag("--quarantine", "Check every file first and skip damaged ones.")]
 
 
 @app.command()
@@ -63,16 +57,12 @@ def encode(
     text: RawText,
     out: Annotated[
         str,
-        typer.Option(
-            "--out", "-o", metavar="STORE", rich_help_panel=RUN, help="Folder or URL, such as s3://raw/store."
-        ),
+        option("STORE", "Folder or URL, such as s3://raw/store.", RUN, names="--out -o"),
     ],
     text_column: TextColumn = None,
     test: Annotated[
         str | None,
-        typer.Option(
-            metavar="FILE", rich_help_panel=DATA, help="Test documents to leave out. Default: those of RUN."
-        ),
+        option("FILE", "Test documents to leave out. Default: those of RUN.", DATA),
     ] = None,
     soft_labels: SoftLabelFile = None,
     workers: StepWorkers = None,
@@ -112,9 +102,7 @@ def encode(
 @app.command()
 def label(
     store: StoreAt,
-    by: Annotated[
-        Path, typer.Option(metavar="RUN", rich_help_panel=RUN, help="Finished run that acts as teacher.")
-    ],
+    by: Annotated[Path, option("RUN", "Finished run that acts as teacher.", RUN)],
     workers: StepWorkers = None,
     quarantine: Quarantine = False,
     engine: EngineName = "processes",
@@ -150,9 +138,7 @@ def train(
     store: StoreAt,
     like: Annotated[
         Path,
-        typer.Option(
-            metavar="RUN", rich_help_panel=RUN, help="Finished run whose expert and labels are used."
-        ),
+        option("RUN", "Finished run whose expert and labels are used.", RUN),
     ],
     out: Out,
     labeled: MovedLabeled = None,

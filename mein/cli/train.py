@@ -7,10 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from mein.cli.console import Output, plain_table
-from mein.cli.help import whole
 from mein.cli.options import (
     RUN,
     Address,
@@ -33,8 +30,10 @@ from mein.cli.options import (
     Test,
     TextColumn,
     Unlabeled,
+    option,
     resolved,
     settings_given,
+    whole,
 )
 from mein.cli.training import Request, note_columns, note_whether_new, refuse_taken, train_on_engine
 from mein.engines import Engine, opened
@@ -51,12 +50,7 @@ if TYPE_CHECKING:  # what takes a second to import is imported by the functions 
 MADE_OUT = "Run folder to create. Default: runs/ and the name of --labeled."
 Seeds = Annotated[
     int,
-    typer.Option(
-        metavar="N",
-        rich_help_panel=RUN,
-        help="Number of training runs, for mean and spread. Default: 1.",
-        parser=whole("--seeds", 1),
-    ),
+    option("N", "Number of training runs, for mean and spread. Default: 1.", RUN, parser=whole("--seeds", 1)),
 ]
 
 
@@ -103,7 +97,7 @@ def train(
     set_: Set = [],  # noqa: B006 - typer reads the default and never changes it
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", metavar="FOLDER", rich_help_panel=RUN, help=MADE_OUT),
+        option("FOLDER", MADE_OUT, RUN, names="--out -o"),
     ] = None,
     seed: Seed = None,
     seeds: Seeds = 1,
