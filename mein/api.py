@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from mein import sharing
 from mein.config import Config, load_config
 from mein.data.corpus import UnlabeledText, as_list, as_texts, as_weights, corpus_of_lists
-from mein.data.soft_labels import SoftLabels
+from mein.data.soft_labels import SoftLabelSource
 from mein.errors import ConfigError, InputError, RunError
 from mein.evaluation.rendering import sentence_of
 from mein.explain import Explanation, explain
@@ -24,7 +24,7 @@ from mein.model.loading import load_model
 from mein.run.evaluate import read_verdict
 from mein.run.pipeline import train_and_evaluate
 from mein.runtime.device import choose_device
-from mein.runtime.files import expanded
+from mein.runtime.files import absolute, expanded
 from mein.runtime.progress import Quiet, Terminal
 from mein.runtime.run_folder import RunFolder
 
@@ -52,9 +52,9 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Whether fit also trains the controls and keeps the comparison on dev in `verdict_`.
     run_dir : path or None
         Where fit writes its run folder; None: a temporary one.
-    soft_labels : function or None
+    soft_labels : function, path or None
         A teacher in place of the expert: texts -> probabilities (n, Y), columns in the order of the sorted
-        labels. `predict` calls it for every text.
+        labels, or a table with a column `probabilities`. `predict` asks it for every text.
     from_run : path or None
         A self-training round: the expert also learns this finished run's predictions for `unlabeled`.
     device : "auto", "cpu", "cuda", ...
@@ -77,7 +77,7 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         class_weight: str | Mapping[Any, float] | None = None,
         compares: bool = False,
         run_dir: str | Path | None = None,
-        soft_labels: SoftLabels | None = None,
+        soft_labels: SoftLabelSource | None = None,
         from_run: str | Path | None = None,
         device: str = "auto",
         verbose: bool = False,
@@ -125,11 +125,10 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if (path / "config.json").exists():
                 raise RunError(f"{path} already holds a run: give another run_dir, or load it with `load`.")
             controls = None if self.compares else ()
-            train_and_evaluate(
-                config, corpus, path, reporter, controls=controls, soft_labels=self.soft_labels
-            )
+            teacher = self.soft_labels if callable(self.soft_labels) else None  # a table is in the settings
+            train_and_evaluate(config, corpus, path, reporter, controls=controls, soft_labels=teacher)
             self.verdict_ = sentence_of(read_verdict(RunFolder(path))) if self.compares else None
-            self._adopt(path)
+            self._adopt(path, teacher)
             if self.run_dir is None and self.model_.hub is not None:  # a temporary folder's, soon gone
                 self.model_.keep_hub(partial(shutil.copytree, self.model_.hub))
         return self
@@ -184,7 +183,7 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         cls,
         path_or_id: str | Path,
         device: str = "auto",
-        soft_labels: SoftLabels | None = None,
+        soft_labels: SoftLabelSource | None = None,
         *,
         revision: str | None = None,
         token: str | None = None,
@@ -199,13 +198,15 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self.model_ if self.run_dir is None else expanded(Path(self.run_dir))
 
     @classmethod
-    def load(cls, path: str | Path, device: str = "auto", soft_labels: SoftLabels | None = None) -> Self:
+    def load(cls, path: str | Path, device: str = "auto", soft_labels: SoftLabelSource | None = None) -> Self:
         """The classifier in a folder of `save` or `mein train`, with its settings.
 
-        A `soft_labels` function is not in the folder: give it again.
+        A `soft_labels` function is not in the folder: give it again. A table of new texts may be given.
         """
         classifier = cls(device=device, soft_labels=soft_labels)
-        classifier._adopt(expanded(Path(path)))
+        if isinstance(soft_labels, str | Path):
+            soft_labels = expanded(soft_labels)
+        classifier._adopt(expanded(Path(path)), soft_labels)
         config = classifier.model_.config
         classifier.settings = config.model_dump(mode="json", exclude={"seed", "runtime", "class_weight"})
         classifier.class_weight, classifier.random_state = config.class_weight, config.seed
@@ -220,13 +221,15 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not isinstance(seed, int | np.integer):
             seed = check_random_state(seed).randint(2**31 - 1)
         settings = {"runtime.workers": 1, **given, "seed": int(seed), "runtime.device": self.device}
-        if self.soft_labels is not None and not callable(self.soft_labels):
-            raise ConfigError(
-                f"soft_labels is {self.soft_labels!r:.60}, not a function: give one from texts "
-                "to probabilities, such as a pipeline's predict_proba."
-            )
-        if self.soft_labels is not None:
+        if isinstance(self.soft_labels, str | Path):
+            settings |= {"expert.kind": "given", "expert.model": absolute(expanded(self.soft_labels))}
+        elif callable(self.soft_labels):
             settings.setdefault("expert.kind", "given")
+        elif self.soft_labels is not None:
+            raise ConfigError(
+                f"soft_labels is {self.soft_labels!r:.60}, no function and no path: give one from texts "
+                "to probabilities, such as a pipeline's predict_proba, or a table."
+            )
         if self.from_run is not None:
             settings["expert.from_run"] = str(expanded(Path(self.from_run)).resolve())
         if self.class_weight is not None and not isinstance(self.class_weight, Mapping):
@@ -234,8 +237,8 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         encoder = None if self.encoder is None else str(self.encoder)
         return load_config(self.preset, overrides=settings, encoder=encoder)
 
-    def _adopt(self, path: Path) -> None:
-        self.model_ = load_model(path, self.device, self.soft_labels)
+    def _adopt(self, path: Path, soft_labels: SoftLabelSource | None) -> None:
+        self.model_ = load_model(path, self.device, soft_labels)
         self.classes_ = _as_classes(self.model_.labels.classes)
         self.gates_ = self.model_.gates
 

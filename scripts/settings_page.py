@@ -65,7 +65,9 @@ def values(field: dict[str, Any]) -> str:
     if field["type"] == "array":
         return f"list of {values(field['items'])}"
     kind = {"integer": "whole number", "number": "number", "boolean": "true, false", "string": "text"}
-    bounds = [text.format(f"{field[name]:,}") for name, text in BOUNDS.items() if name in field]
+    bounds = [
+        text.format(f"{field[name]:,}".removesuffix(".0")) for name, text in BOUNDS.items() if name in field
+    ]
     return " ".join([kind[field["type"]], ", ".join(bounds)]).strip()
 
 

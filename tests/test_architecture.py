@@ -145,7 +145,7 @@ def side_effects(module: str, source: str) -> list[str]:
     for node in ast.parse(source).body:
         is_call = isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
         is_loop = isinstance(node, ast.For | ast.While | ast.With)
-        is_app = ast.unparse(node).startswith(("app.command(", "app.add_typer("))
+        is_app = ast.unparse(node).startswith(("app.command(", "app.add(", "app.add_typer("))
         if is_loop or (is_call and not is_app):
             complaints.append(f"line {node.lineno} runs at import")
     return complaints

@@ -13,7 +13,6 @@ from mein.cli.options import (
     TextColumn,
     argument,
 )
-from mein.cli.runs import columns_of, soft_labels_of
 
 
 def evaluate(
@@ -41,15 +40,14 @@ def evaluate(
     from mein.run.evaluate import credited, log_probs_of_all, previous_run_log_probs
     from mein.runtime.device import choose_device
 
-    given = soft_labels_of(run, soft_labels)
     finished = FinishedRun.open(run)
     config = finished.config
-    columns = columns_of(config.columns, text_column, label_column)
+    columns = config.columns.renamed(text_column, label_column)
     texts, values = read_all(lambda: read_documents(documents, columns, labeled=True))
     ids = finished.labels.encode(values, documents)
     systems = previous_run_log_probs(finished.folder, config, "test", texts)
     output = Output(quiet, verbose, as_json)
-    classifiers = Classifiers(finished.folder, config, choose_device("auto"), given)
+    classifiers = Classifiers(finished.folder, config, choose_device("auto"), soft_labels)
     systems |= log_probs_of_all(classifiers, "test", texts, output.reporter)
     has_lexicon = classifiers.mixture.lexicon is not None
     rows = compare(ids, systems, seed=config.seed, has_lexicon=has_lexicon)

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 
 from mein.cli.console import log, open_console, plain_table
 from mein.cli.options import AsJson, RunPath, SoftLabelFile, argument, option, whole
-from mein.cli.runs import soft_labels_of
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -45,7 +44,7 @@ def explain(
     from mein.model.loading import load_model
     from mein.runtime.files import write_atomically
 
-    model = load_model(run, soft_labels=soft_labels_of(run, soft_labels))
+    model = load_model(run, soft_labels=soft_labels)
     explanation = explanation_of(model, text, label, against)
     if html is not None:
         write_atomically(html, as_page(explanation, max(top, 1)).encode("utf-8", "replace"))

@@ -44,6 +44,11 @@ class App(typer.Typer):
         """Register a command; `rich_help_panel` is its heading."""
         return super().command(name, **{"cls": Command} | given)
 
+    def add(self, heading: str, *commands: Callable[..., None]) -> None:
+        """Register commands under a heading."""
+        for command in commands:
+            self.command(rich_help_panel=heading)(command)
+
 
 class Command(PathCommand):
     """A command with its options under headings, and its examples."""
@@ -56,8 +61,7 @@ class Command(PathCommand):
         needed = [_named(param) for param in options if param.required]
         formatter.write_usage(ctx.command_path, " ".join([*map(_usage, arguments), *needed, "[OPTIONS]"]))
         about, _, examples = (self.help or "").partition(EXAMPLES)
-        formatter.write("\n")
-        formatter.write_text(about)
+        _write_prose(formatter, about)
         sections: dict[str, HelpRows] = {
             "Arguments": [(_metavar(param), _meaning(param)) for param in arguments]
         }
@@ -75,8 +79,7 @@ class Group(TyperGroup):
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Usage, meaning, commands by heading, options."""
         formatter.write_usage(ctx.command_path, "COMMAND [OPTIONS]")
-        formatter.write("\n")
-        formatter.write_text(self.help or "")
+        _write_prose(formatter, self.help or "")
         sections: dict[str, HelpRows] = {}
         for name in self.list_commands(ctx):
             command = self.commands[name]
@@ -168,6 +171,11 @@ def _flags(option: Any) -> str:
 def _meaning(param: Any) -> str:
     is_marked = param.required and param.param_type_name == "option"  # an argument is in the usage
     return f"{param.help or ''}{' Required.' if is_marked else ''}"
+
+
+def _write_prose(formatter: Any, text: str) -> None:
+    for paragraph in filter(None, text.strip().split("\n\n")):
+        formatter.write("\n" + textwrap.fill(" ".join(paragraph.split()), formatter.width) + "\n")
 
 
 def _write_sections(formatter: Any, sections: dict[str, HelpRows]) -> None:

@@ -36,13 +36,9 @@ def version(
         raise typer.Exit
 
 
-for heading, commands in {
-    "Start": (demo, init, check, train),
-    "Use": (evaluate, predict, explain, report, serve),
-    "More": (pretrain, export, completion),
-}.items():
-    for command in commands:
-        app.command(rich_help_panel=heading)(command)
+app.add("Start", demo, init, check, train)
+app.add("Use", evaluate, predict, explain, report, serve)
+app.add("More", pretrain, export, completion)
 app.add_typer(store.app, name="store", rich_help_panel="More")
 
 

@@ -5,7 +5,6 @@ the option with Sets: `device: Annotated[str | None, typer.Option(), Sets("runti
 """
 
 import math
-import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from mein.errors import UsageError
+from mein.runtime.files import absolute
 
 
 def option(
@@ -58,12 +58,6 @@ def _number(name: str, kind: type[float], least: float, most: float, wish: str) 
         raise UsageError(f"{name} {str(text)!r}: give {wish}.")
 
     return parse
-
-
-def absolute(path: str | Path) -> str:
-    """A path or glob that means the same from everywhere; a URL unchanged."""
-    text = str(path)
-    return text if "://" in text else os.path.abspath(text)  # noqa: PTH100 - Path would change a glob
 
 
 def resolved(path: Path) -> str:

@@ -19,7 +19,6 @@ from mein.cli.options import (
     share,
     whole,
 )
-from mein.cli.runs import columns_of, soft_labels_of
 from mein.errors import RunError, UsageError
 
 if TYPE_CHECKING:
@@ -94,12 +93,12 @@ def predict(
     from mein.predict.predict import Wanted, predict_file
 
     output = Output(quiet, verbose, as_json or out == STREAM)
-    model = load_model(run, soft_labels=soft_labels_of(run, soft_labels))
+    model = load_model(run, soft_labels=soft_labels)
     if not len(model.gates):
         given = {"--imitators-only": imitators_only, "--fragments": fragments > 0}
         for option in (name for name, is_given in given.items() if is_given):
             raise RunError(f"{run} has no imitators: remove {option}.")
-    column = columns_of(model.config.columns, text_column, None).text
+    column = model.config.columns.renamed(text_column).text
     wanted = Wanted(column, imitators_only, abstain_below, all_probabilities, fragments)
     started = time.monotonic()
     count = predict_file(model, places.source, places.target, wanted, output.reporter, resume=resume)

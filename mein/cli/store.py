@@ -79,19 +79,24 @@ def encode(
       mein store encode --like runs/reviews --text 'raw/*.parquet' --out store
     """
     with opened(Engine(engine, address, workers), "encode") as on_ray:
-        from mein.data.soft_labels import SoftLabelTable
         from mein.model.loading import FinishedRun
         from mein.report.charts import counted
         from mein.run import steps
 
         run, reporter = FinishedRun.open(like), Output(quiet, verbose).reporter
-        source, given = _raw_text(run, text, text_column, reporter), None
+        source = _raw_text(run, text, text_column, reporter)
         left_out = _test_of(run, test, reporter)
-        if soft_labels is not None:
-            given = SoftLabelTable(soft_labels, run.config.columns, run.labels.classes)
         spread = encoding_on_ray(workers) if on_ray else None
         store = steps.encode(
-            run, source, text, out, reporter, test=left_out, soft_labels=given, workers=workers, spread=spread
+            run,
+            source,
+            text,
+            out,
+            reporter,
+            test=left_out,
+            soft_labels=soft_labels,
+            workers=workers,
+            spread=spread,
         )
     documents, shards = counted(len(store), "document"), counted(store.shard_count, "shard")
     size = sum(shard.bytes for shard in store.shards)
@@ -182,12 +187,9 @@ def _raw_text(
 ) -> "DocumentStream":
     """The text of some files; the first document is read before anything is written."""
     from mein.data.audit import replaced_columns
-    from mein.data.columns import ColumnsConfig
     from mein.run.steps import texts_of
 
-    columns = run.config.columns
-    if text_column is not None:
-        columns = ColumnsConfig(text=text_column, label=columns.label)
+    columns = run.config.columns.renamed(text_column)
     source = texts_of(paths, columns, may_guess=text_column is None)
     next(source())
     for path in paths if text_column is None else ():

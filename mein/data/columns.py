@@ -46,6 +46,12 @@ class ColumnsConfig(Settings):
     label: str | None = None
     """Column with the label; none: guessed from its name."""
 
+    def renamed(self, text: str | None, label: str | None = None) -> "ColumnsConfig":
+        """These columns, but for those that are named now."""
+        return ColumnsConfig(
+            text=self.text if text is None else text, label=self.label if label is None else label
+        )
+
 
 def find_text_column(
     names: Sequence[str], wanted: str | None, source: str, *, may_guess: bool = False

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ COLUMN = "probabilities"
 TOLERANCE = 1e-2  # by how much probabilities may miss a sum of 1: some are written with two digits
 
 SoftLabels = Callable[[Sequence[str]], Any]  # texts -> probabilities (n, Y), columns in the classes' order
+SoftLabelSource = SoftLabels | str | Path  # or the files of a table
 
 
 class SoftLabelTable:

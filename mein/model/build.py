@@ -10,7 +10,7 @@ import torch
 
 from mein.config import Config, make_config
 from mein.data.labels import Label
-from mein.data.soft_labels import SoftLabels, SoftLabelTable, checked
+from mein.data.soft_labels import SoftLabels, SoftLabelSource, SoftLabelTable, checked
 from mein.errors import ConfigError, RunError
 from mein.experts.base import Blueprint, Expert
 from mein.experts.language_model import LanguageModel
@@ -115,10 +115,12 @@ def open_reader(
     folder: RunFolder,
     classes: Sequence[Label],
     device: torch.device,
-    soft_labels: SoftLabels | None = None,
+    soft_labels: SoftLabelSource | None = None,
 ) -> Reader | None:
     """What the expert reads texts with, where it does not read our words."""
     settings = config.expert
+    if isinstance(soft_labels, str | Path):
+        soft_labels = SoftLabelTable(str(soft_labels), config.columns, classes)
     if settings.traits.reads == "probabilities":
         return SoftLabelReader(config, classes, soft_labels)
     if soft_labels is not None:

@@ -11,7 +11,7 @@ import torch
 
 from mein.config import Config, make_config
 from mein.data.labels import Labels
-from mein.data.soft_labels import SoftLabels
+from mein.data.soft_labels import SoftLabelSource
 from mein.errors import ConfigError, RunError
 from mein.evaluation.systems import MIXTURE, SYSTEMS
 from mein.experts.base import Expert
@@ -49,15 +49,15 @@ class FinishedRun:
             )
         return cls(folder, read_config(folder), read_labels(folder)[0], done)
 
-    def indexer(self, soft_labels: SoftLabels | None = None) -> Indexer:
+    def indexer(self, soft_labels: SoftLabelSource | None = None) -> Indexer:
         """Its vocabularies, with what its expert reads texts with."""
         device = choose_device(self.config.runtime.device)
         reader = open_reader(self.config, self.folder, self.labels.classes, device, soft_labels)
         return load_indexer(self.config, self.folder, reader)
 
 
-def load_model(path: Path, device: str = "auto", soft_labels: SoftLabels | None = None) -> Model:
-    """The classifier that a finished run left in its folder; give the function of its soft labels again."""
+def load_model(path: Path, device: str = "auto", soft_labels: SoftLabelSource | None = None) -> Model:
+    """The classifier that a finished run left in its folder; give its soft labels, or new ones."""
     run = FinishedRun.open(path)
     return Classifiers(run.folder, run.config, choose_device(device), soft_labels).mixture
 
@@ -86,7 +86,7 @@ class Classifiers:
         folder: RunFolder,
         config: Config,
         device: torch.device,
-        soft_labels: SoftLabels | None = None,
+        soft_labels: SoftLabelSource | None = None,
         *,
         knows_dev: bool = True,
         indexer: Indexer | None = None,

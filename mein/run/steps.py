@@ -17,7 +17,7 @@ from mein.data.columns import ColumnsConfig
 from mein.data.corpus import Corpus, DocumentStream, corpus_of_files
 from mein.data.formats import find_files
 from mein.data.readers import Documents, read_documents
-from mein.data.soft_labels import SoftLabels
+from mein.data.soft_labels import SoftLabelSource
 from mein.data.splits import KnownTexts
 from mein.errors import ConfigError, InputError, RunError
 from mein.mixture.lexicon import LEXICON_OF_TRAIN
@@ -83,7 +83,7 @@ def encode(
     reporter: Reporter,
     *,
     test: DocumentStream | None = None,
-    soft_labels: SoftLabels | None = None,
+    soft_labels: SoftLabelSource | None = None,
     workers: int | None = None,
     spread: Spread | None = None,
 ) -> Store:

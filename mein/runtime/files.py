@@ -53,6 +53,12 @@ def expanded(path: AnyPath) -> AnyPath:
     return path if "://" in text else type(path)(os.path.expanduser(text))  # noqa: PTH111 - keeps a glob
 
 
+def absolute(path: str | Path) -> str:
+    """A path or glob that means the same from everywhere; a URL unchanged."""
+    text = str(path)
+    return text if "://" in text else os.path.abspath(text)  # noqa: PTH100 - Path would change a glob
+
+
 def refuse_nameless(path: Path) -> None:
     """Refuse a path such as '' or '.', which names no file."""
     if not path.name:

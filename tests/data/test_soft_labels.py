@@ -526,6 +526,19 @@ def test_a_saved_classifier_needs_its_function_to_predict(tmp_path: Path, fitted
     assert mein("predict", tmp_path / "saved", documents, *out, "--soft-labels", soft_labels).code == 0
 
 
+def test_python_takes_the_file_that_the_shell_takes(tmp_path: Path, fitted: MeinClassifier) -> None:
+    table, others = (write(tmp_path / f"{n}.parquet", rows_of(texts)) for n, texts in enumerate((ALL, NEW)))
+    classifier = fit(str(table))
+    texts = TEXTS.test_texts
+    assert_allclose(classifier.predict_proba(texts), fitted.predict_proba(texts), atol=1e-5)
+    assert classifier.model_.config.expert.model == str(table)
+    classifier.save(tmp_path / "saved")
+    with pytest.raises(InputError, match="have no row for the text"):
+        classifier.predict(NEW)
+    loaded = MeinClassifier.load(tmp_path / "saved", "cpu", others)
+    assert_allclose(loaded.predict_proba(NEW), fitted.predict_proba(NEW), atol=1e-5)
+
+
 def test_a_pickled_classifier_takes_its_function_along() -> None:
     model = fit(teacher_probs)
     again = pickle.loads(pickle.dumps(model))  # noqa: S301 - our own
