@@ -13,9 +13,8 @@ import sentencepiece
 from benchmarks.measure import hardware
 from mein.errors import InputError
 from mein.store.writing import write_store
+from mein.text.config import PiecesConfig, WordsConfig
 from mein.text.indexer import learn_vocabularies
-from mein.text.pieces import PiecesConfig
-from mein.text.words import WordsConfig
 
 SHARDS_PER_WORKER = 4
 

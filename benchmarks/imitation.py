@@ -28,9 +28,8 @@ from mein.store.files import EXPERT_COLUMN
 from mein.store.store import Store
 from mein.store.writing import write_store
 from mein.text.batches import to_device
+from mein.text.config import PiecesConfig, WordsConfig
 from mein.text.indexer import learn_vocabularies
-from mein.text.pieces import PiecesConfig
-from mein.text.words import WordsConfig
 from mein.training.config import Imitation
 from mein.training.imitation_batches import MixedShards, fetched
 from mein.training.loop import Runtime, Stage, StageState, take_step

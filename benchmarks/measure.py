@@ -17,9 +17,8 @@ from mein.errors import InputError, MeinError
 from mein.runtime.processes import cores
 from mein.runtime.seeds import numpy_generator
 from mein.store.writing import write_store
+from mein.text.config import PiecesConfig, WordsConfig
 from mein.text.indexer import learn_vocabularies
-from mein.text.pieces import PiecesConfig
-from mein.text.words import WordsConfig
 
 
 def hardware() -> dict[str, str | int]:

@@ -20,8 +20,7 @@ from mein.runtime.device import refuse_unknown_device
 from mein.runtime.files import expanded
 from mein.runtime.settings import Settings
 from mein.runtime.tensors import check_version
-from mein.text.pieces import PiecesConfig
-from mein.text.words import WordsConfig
+from mein.text.config import PiecesConfig, WordsConfig
 from mein.training.config import (
     ExpertTrainingConfig,
     FineTuningConfig,

@@ -5,18 +5,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mein.config import Config
 from mein.errors import RunError
 from mein.runtime import ranks
 from mein.runtime.files import sha256_of
 from mein.runtime.run_folder import RunFolder
 from mein.runtime.tensors import digest_in, digest_of, load_tensors, save_tensors
-from mein.text.indexer import Indexer, Reader
-from mein.text.pieces import Pieces
-from mein.text.words import Words
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # to see whether a folder is a run takes neither torch nor numpy
     import torch
+
+    from mein.config import Config
+    from mein.text.indexer import Indexer, Reader
 
 HUB = "hub"  # the folder of a run with the files of the Hugging Face model that it started from
 TEACHER = "teacher.json"  # the weight of the lexicon, where expert and lexicon are the teacher
@@ -166,8 +165,12 @@ def fill(network: "torch.nn.Module", weights: "Mapping[str, torch.Tensor]", path
         ) from problem
 
 
-def load_indexer(config: Config, folder: RunFolder, reader: Reader | None = None) -> Indexer:
+def load_indexer(config: "Config", folder: RunFolder, reader: "Reader | None" = None) -> "Indexer":
     """The vocabularies of a run, verified to be those that it was trained with."""
+    from mein.text.indexer import Indexer
+    from mein.text.pieces import Pieces
+    from mein.text.words import Words
+
     words, pieces = Words.load(folder / "words.txt"), Pieces.load(folder / "pieces.model")
     verify_words(folder)
     return Indexer(config.words, words, pieces, reader)
@@ -179,7 +182,7 @@ def verify_words(folder: RunFolder) -> None:
     verify(folder, written if isinstance(written, dict) else {}, VOCABULARIES)
 
 
-def save_indexer(folder: RunFolder, indexer: Indexer, facts: dict[str, int]) -> None:
+def save_indexer(folder: RunFolder, indexer: "Indexer", facts: dict[str, int]) -> None:
     """Leave words.txt and pieces.model in the folder, and then facts about them."""
     indexer.words.save(folder / "words.txt")
     indexer.pieces.save(folder / "pieces.model")

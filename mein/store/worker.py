@@ -20,10 +20,11 @@ from mein.runtime.files import sha256_of
 from mein.runtime.processes import answer
 from mein.store.files import Shard, write_arrays
 from mein.store.place import Place, place_of
+from mein.text.config import WordsConfig
 from mein.text.indexer import Indexer
 from mein.text.pieces import Pieces
 from mein.text.ragged import offsets_of
-from mein.text.words import Words, WordsConfig
+from mein.text.words import Words
 
 CONFIG, WORDS, PIECES = "words.json", "words.txt", "pieces.model"
 LENGTH = np.dtype("<i8")

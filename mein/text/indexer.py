@@ -8,9 +8,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from mein.text.pieces import UNKNOWN, Pieces, PiecesConfig
+from mein.text.config import PiecesConfig, WordsConfig
+from mein.text.pieces import UNKNOWN, Pieces
 from mein.text.ragged import Ragged, concatenate, ragged
-from mein.text.words import END, WordCounter, Words, WordsConfig, tokenize, words_in
+from mein.text.words import END, WordCounter, Words, tokenize, words_in
 
 BATCH_CHARACTERS = 2_000_000  # text that is encoded at once; a document at least
 LONGEST_PIECES = (

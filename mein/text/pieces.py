@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import sentencepiece
-from pydantic import Field
 
 from mein.errors import InputError, RunError
 from mein.runtime.files import write_atomically
-from mein.runtime.settings import Count, Settings
+from mein.text.config import PiecesConfig
 from mein.text.words import LONGEST_WORD, WordCounter
 
 PADDING = 0
@@ -20,15 +19,6 @@ UNKNOWN = 1
 CHARACTER_COVERAGE = 0.9995  # share of the text's characters that get a piece; rarer ones become unknown
 MAX_LEARNED = 60_000  # words; about 25 MB while learning
 SPACE = "▁"  # sentencepiece's sign for the space in front of a word
-
-
-class PiecesConfig(Settings):
-    """How words are cut into pieces for the imitators."""
-
-    vocabulary_size: int = Field(default=20_000, ge=4, le=10**7)
-    """Largest number of pieces (subwords); every covered character has its own in any case."""
-    min_count: Count = 5
-    """Learn no more pieces than there are words seen this often."""
 
 
 class Pieces:

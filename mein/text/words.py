@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import Field
 
 from mein.errors import RunError
 from mein.runtime.files import write_atomically
-from mein.runtime.settings import Settings
+from mein.text.config import WordsConfig
 
 PADDING = 0
 END = 1  # end of sequence: appended to every document
@@ -33,19 +31,6 @@ PATTERNS = {
     "paper": re.compile(rf"\w{{1,{LONGEST_WORD}}}"),
 }
 LINE_BREAK = re.compile(r"<br\s*/?>", re.IGNORECASE)
-
-
-class WordsConfig(Settings):
-    """How texts are cut into words, and which words the expert knows."""
-
-    tokenizer: Literal["words", "paper"] = "words"
-    """`words`: words and single signs, HTML line breaks removed; `paper`: split at `\\W+` only."""
-    lowercase: bool = True
-    """Fold the text to lower case."""
-    max_words: int = Field(default=100_000, ge=1, le=10**8)
-    """Largest number of words; of those in two documents or more, the most frequent ones are kept."""
-    max_length: Annotated[int, Field(ge=2, le=10**9)] | None = 1_000
-    """The expert reads at most this many words of a document, the last ones; none: all."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -34,7 +34,8 @@ from mein.serve.app import make_app
 from mein.serve.batching import Batcher
 from mein.serve.guard import JsonLines, Metrics
 from mein.serve.schema import ServeSettings, explained, make_settings
-from mein.text.words import WordsConfig, tokenize, words_in
+from mein.text.config import WordsConfig
+from mein.text.words import tokenize, words_in
 from tests.support import serving, tiny
 from tests.support.serving import Server, read, request
 from tests.support.tiny import TEXTS

@@ -26,10 +26,9 @@ from mein.store.place import Folder, Place
 from mein.store.store import Store
 from mein.store.worker import ShardJob
 from mein.store.writing import write_store
+from mein.text.config import PiecesConfig, WordsConfig
 from mein.text.indexer import LONGEST_PIECES, Indexer, learn_vocabularies
-from mein.text.pieces import PiecesConfig
 from mein.text.ragged import ragged
-from mein.text.words import WordsConfig
 
 TEXTS = [f"The battery number {i} died after {i % 7} weeks." * (i % 3) for i in range(50)]
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from mein.errors import InputError
 from mein.text import indexer as encoder_module
+from mein.text.config import PiecesConfig, WordsConfig
 from mein.text.indexer import Indexer, learn_vocabularies
-from mein.text.pieces import PiecesConfig
 from mein.text.ragged import Ragged, concatenate, ragged
-from mein.text.words import END, WordsConfig, tokenize
+from mein.text.words import END, tokenize
 
 TEXTS = ["The battery died.", "The battery lasts a week!<br />", "", "No battery lasts"]
 PIECES = PiecesConfig(vocabulary_size=60, min_count=1)

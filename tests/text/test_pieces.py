@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from mein.errors import InputError, RunError
 from mein.text import pieces as pieces_module
-from mein.text.pieces import Pieces, PiecesConfig
-from mein.text.words import WordCounter, WordsConfig, tokenize
+from mein.text.config import PiecesConfig, WordsConfig
+from mein.text.pieces import Pieces
+from mein.text.words import WordCounter, tokenize
 
 TEXTS = ["the battery died after a week", "the battery lasts a week or two", "no better battery"]
 

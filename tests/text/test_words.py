@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mein.errors import RunError
-from mein.text.words import END, LONGEST_WORD, WordCounter, Words, WordsConfig, tokenize
+from mein.text.config import WordsConfig
+from mein.text.words import END, LONGEST_WORD, WordCounter, Words, tokenize
 
 PAPER = WordsConfig(tokenizer="paper", lowercase=False)
 
