@@ -34,6 +34,8 @@ class Kind:
     """What it learns from text before it learns from labels."""
     trainings: tuple[str, ...] = TRAININGS
     """The values of `expert.training` that it supports."""
+    is_fitted: bool = False
+    """Whether it is fitted without gradients, in folds, so that all labels teach."""
     is_exported: bool = False
     """Whether the trained network can be written as a Hugging Face model."""
     title: str = "This expert"
@@ -92,6 +94,15 @@ KINDS = {
             "a linear layer over the sum of word vectors, which start from raw text",
             "mein.experts.average:AverageExpert.build",
             starts_from="vectors",
+        ),
+        Kind(
+            "linear",
+            "a linear model over n-grams, their latent dimensions, and word vectors of raw text",
+            "mein.experts.linear:NgramExpert.build",
+            starts_from="vectors",
+            trainings=("plain",),
+            is_fitted=True,
+            title="A linear expert",
         ),
         Kind(
             "transformer",
@@ -204,7 +215,7 @@ class ExpertConfig(Settings):
                 return f"ivat needs embeddings of words, which {self.kind!r} lacks: use vat, or lm-lstm."
             usual = traits.trainings[0]
             return f"{traits.title} cannot be trained by {self.training!r}: set expert.training to {usual}."
-        if self.from_run is not None and not traits.learns:
+        if self.from_run is not None and (traits.is_fitted or not traits.learns):
             return f"{traits.title} cannot learn from another run: remove expert.from_run."
         if self.language_model is not None and not traits.has_language_model:
             return f"expert.language_model does not apply to {self.kind!r}: set expert.kind to lm-lstm."

@@ -16,13 +16,13 @@ from scipy.special import log_softmax
 from mein.errors import RunError
 from mein.runtime.seeds import numpy_generator
 from mein.runtime.tensors import load_tensors, save_tensors
+from mein.text.features import codes_of
 from mein.text.ragged import Ragged
 
 LEXICON = "lexicon.safetensors"  # in a run folder: used for prediction, learned from train and dev
 LEXICON_OF_TRAIN = "lexicon-of-train.safetensors"  # the one that may be evaluated on dev
 INVERSE_REGULARIZATION = 30.0  # the baseline's
 LONGEST = 3  # pieces of an entry
-LARGEST_OF_TRIPLES = 2_000_000  # vocabulary whose triples have codes of 63 bits
 LEAST_DOCUMENTS = 2  # that hold an entry
 MOST_ENTRIES = 200_000  # the most frequent
 MOST_WEIGHTS = 5_000_000  # entries times classes
@@ -49,7 +49,7 @@ class Lexicon:
 
     def log_probs(self, pieces: Ragged) -> np.ndarray:
         """log p(y | X) (n, Y), float32, of documents."""
-        rows, codes = codes_of(pieces, self.vocabulary_size)
+        rows, codes = codes_of(pieces, self.vocabulary_size, LONGEST)
         if not len(self.entries):
             codes = codes[:0]
         at = np.searchsorted(self.entries, codes).clip(max=max(0, len(self.entries) - 1))
@@ -102,7 +102,7 @@ def learn_lexicon(
     """Learn a lexicon from documents with labels (n,), or from a fixed sample where there are very many."""
     kept = _few_enough(pieces.lengths)
     pieces, labels, sample_weight = pieces.take(kept), labels[kept], sample_weight[kept]
-    rows, codes = codes_of(pieces, vocabulary_size)
+    rows, codes = codes_of(pieces, vocabulary_size, LONGEST)
     entries, places = np.unique(codes, return_inverse=True)
     holds = _present(rows, places, (len(pieces), len(entries)))
     documents = np.bincount(holds.indices, minlength=len(entries))
@@ -133,27 +133,6 @@ def _few_enough(lengths: np.ndarray) -> np.ndarray:
     order = numpy_generator(0, "lexicon").permutation(np.flatnonzero(lengths <= MOST_PIECES // 10))
     found: np.ndarray = np.sort(order[np.cumsum(lengths[order]) <= MOST_PIECES])
     return found
-
-
-def codes_of(pieces: Ragged, vocabulary_size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows and codes of all pieces p, then of all pairs (p, q) of neighbors, then of triples.
-
-    The code of a piece is p, of a pair (p + 1) V + q; a triple uses the code of its first pair as p. Very
-    large vocabularies have no triples.
-
-    >>> rows, codes = codes_of(Ragged(np.array([1, 2, 3, 2]), np.array([0, 3, 4])), 10)
-    >>> rows.tolist(), codes.tolist()
-    ([0, 0, 0, 1, 0, 0, 0], [1, 2, 3, 2, 22, 33, 233])
-    """
-    values = pieces.values.astype(np.int64)
-    rows = np.repeat(np.arange(len(pieces)), pieces.lengths)
-    found, codes = [(rows, values)], values
-    for length in range(2, LONGEST + 1 if vocabulary_size < LARGEST_OF_TRIPLES else LONGEST):
-        last = length - 1
-        codes = (codes[:-1] + 1) * vocabulary_size + values[last:]
-        is_one = rows[last:] == rows[: len(codes)]  # the whole entry is in one document
-        found.append((rows[last:][is_one], codes[is_one]))
-    return np.concatenate([r for r, _ in found]), np.concatenate([c for _, c in found])
 
 
 def informativeness_of(holds: csr_array, labels: np.ndarray, sample_weight: np.ndarray) -> np.ndarray:

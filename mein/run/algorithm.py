@@ -11,6 +11,7 @@ from mein.imitators.reference import Imitators
 from mein.mixture.gates import GATES, Weights
 from mein.model.build import build_expert, build_imitators
 from mein.model.model import mixed_logits
+from mein.run.folds import fit_expert, out_of_fold, weigh
 from mein.run.state import (
     UNLABELED_PARTS,
     Run,
@@ -37,6 +38,8 @@ def train(run: Run) -> None:
     expert = learned_expert(run)  # line 1: Theta'
     imitators = learned_imitators(run, expert)  # line 2: Phi
     run.learn_lexicons()
+    if run.is_folded:
+        out_of_fold(run, imitators)
     if run.has_imitators:
         run.log("Stage 3: the mixture and its controls are tuned on the labels")
     for system in run.systems:  # line 3: Theta and Lambda, and the same with other evidence
@@ -78,6 +81,8 @@ def new_imitators(run: Run) -> Imitators:
 
 def learn_from_labels(run: Run, expert: Expert) -> Weights:
     """Line 1: Theta' = argmin L_s."""
+    if run.is_folded:
+        return fit_expert(run, expert)
     train_part, dev_part = training_part(run, labeled_part(run, "train")), labeled_part(run, "dev")
     prepare_start(run, expert)
     if run.config.expert.traits.learns:
@@ -114,6 +119,8 @@ def imitate(run: Run, expert: Expert, imitators: Imitators) -> Weights:
 
 def tune(run: Run, system: str, start: Expert, imitators: Imitators, expert: Expert) -> Weights:
     """Line 3: Theta, Lambda = argmin L'_s, from Theta'; undone if dev error becomes worse."""
+    if run.is_folded:
+        return weigh(run, system)
     train_part, dev_part = (
         labeled_part(run, part, evidence(run, imitators, system, part)) for part in ("train", "dev")
     )

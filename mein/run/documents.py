@@ -44,6 +44,11 @@ class Split:
         return self.dev_ids, (self.dev_weights * self.class_weights[self.dev_ids]).astype(np.float32)
 
     @property
+    def is_folded(self) -> bool:
+        """Whether all documents teach, in folds, so that dev is the same documents."""
+        return self.dev_texts is self.train_texts
+
+    @property
     def digest(self) -> str:
         """Equal for the same documents with the same labels, weights and split."""
         digest = hashlib.blake2b(digest_size=16)
@@ -66,6 +71,9 @@ def read_labeled(config: Config, corpus: Corpus) -> Split:
         train_rows, dev_rows = np.arange(len(ids)), None
         dev_texts, dev_values = corpus.dev_documents
         dev_ids = labels.encode(dev_values, corpus.names.get("dev", "the dev documents"))
+    elif config.expert.traits.is_fitted:  # in folds
+        train_rows = dev_rows = np.arange(len(ids))
+        dev_texts, dev_ids = texts, ids
     else:
         train_rows, dev_rows = split_dev(ids, config.dev_fraction, derive_seed(config.seed, "dev"))
         dev_texts, dev_ids = [texts[i] for i in dev_rows], ids[dev_rows]
@@ -81,7 +89,7 @@ def read_labeled(config: Config, corpus: Corpus) -> Split:
     sums = np.bincount(ids[train_rows], weights[train_rows], minlength=len(labels.classes))
     return Split(
         labels=labels,
-        train_texts=[texts[i] for i in train_rows],
+        train_texts=texts if dev_texts is texts else [texts[i] for i in train_rows],
         train_ids=ids[train_rows],
         train_weights=(weights * class_weights[ids])[train_rows].astype(np.float32),
         dev_texts=dev_texts,

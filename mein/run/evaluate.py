@@ -27,6 +27,7 @@ from mein.mixture.mixture import random_alpha
 from mein.model.artefacts import read_done, seal, verify
 from mein.model.loading import Classifiers
 from mein.model.model import Encoded, Model
+from mein.run.folds import log_probs_out_of_fold
 from mein.run.prepare import counted
 from mein.run.state import Run
 from mein.run.warm_start import has_previous_run, load_previous_run
@@ -49,11 +50,18 @@ def evaluate(run: Run, *, has_baseline: bool = True) -> list[Row]:
     if folder.is_done:
         return read_rows(folder)
     part, texts, ids = _evaluated_part(run)
+    is_out_of_fold = part == "dev" and run.labeled.is_folded
     with folder.timed("evaluation"):
-        systems = _baseline(run, texts, holds_dev=part == "dev") if has_baseline else {}
+        systems = _baseline(run, texts, holds_dev=part == "dev") if has_baseline and not is_out_of_fold else {}
+        classifiers = Classifiers(
+            folder, config, run.device, knows_dev=part != "dev" or run.is_folded, indexer=run.indexer
+        )
         systems |= previous_run_log_probs(folder, config, part, texts) if has_baseline else {}
-        classifiers = Classifiers(folder, config, run.device, knows_dev=part != "dev", indexer=run.indexer)
-        systems |= log_probs_of_all(classifiers, part, texts, run.runtime.reporter)
+        if is_out_of_fold:
+            rows_in_folds, of_folds = log_probs_out_of_fold(run)
+            texts, ids, systems = [texts[row] for row in rows_in_folds], ids[rows_in_folds], of_folds
+        else:
+            systems |= log_probs_of_all(classifiers, part, texts, run.runtime.reporter)
     rows = compare(ids, systems, seed=config.seed, has_lexicon=run.has_lexicon)
     _write_predictions(folder / "predictions.parquet", ids, systems)
     if run.has_imitators:
@@ -135,8 +143,8 @@ def previous_run_log_probs(
 
 def _baseline(run: Run, texts: Sequence[str], holds_dev: bool) -> dict[str, np.ndarray]:
     """The baseline chooses nothing on dev, so it learns from the dev labels too, unless evaluated on them."""
-    examples = [run.labeled.examples(part) for part in (("train",) if holds_dev else ("train", "dev"))]
-    known = run.labeled.train_texts + ([] if holds_dev else run.labeled.dev_texts)
+    examples = [run.labeled.examples(part) for part in (("train",) if holds_dev or run.labeled.is_folded else ("train", "dev"))]
+    known = run.labeled.train_texts + ([] if holds_dev or run.labeled.is_folded else run.labeled.dev_texts)
     ids, weights = (np.concatenate(arrays) for arrays in zip(*examples, strict=True))
     return {TFIDF: tfidf_baseline(known, ids, texts, run.classes, weights)}
 

@@ -74,6 +74,11 @@ class Run:
         return (*self.controls, MIXTURE) if self.has_imitators else (MIXTURE,)
 
     @property
+    def is_folded(self) -> bool:
+        """Whether all labels teach, in folds."""
+        return self.config.expert.traits.is_fitted
+
+    @property
     def has_lexicon(self) -> bool:
         """Whether the mixture has a lexicon, which there is only with imitators."""
         return self.has_imitators and self.config.mixture.has_lexicon
@@ -81,7 +86,7 @@ class Run:
     @property
     def lexicons(self) -> tuple[str, ...]:
         """The artefacts of the lexicon: of train, by which its gate is fitted, and of train with dev."""
-        names = (LEXICON_OF_TRAIN, LEXICON) if self.has_lexicon else ()
+        names = (LEXICON_OF_TRAIN, LEXICON)[self.is_folded :] if self.has_lexicon else ()
         return tuple(name.removesuffix(".safetensors") for name in names)
 
     def artefact(
@@ -140,7 +145,9 @@ class Run:
 
     def learn_lexicons(self) -> None:
         """Leave the lexicon of train and the one of train with dev, which predicts."""
-        if self.has_lexicon:
+        if self.has_lexicon and self.is_folded:
+            self._learned_lexicon(LEXICON, ("train",))
+        elif self.has_lexicon:
             _ = self.lexicon
             self._learned_lexicon(LEXICON, ("train", "dev"))
 

@@ -232,4 +232,4 @@ def teaches_with_lexicon(config: Config) -> bool:
     """Whether the teacher is expert and lexicon."""
     kind = config.expert.traits
     is_wanted = config.imitator_training.reads_labeled and config.mixture.has_lexicon
-    return is_wanted and kind.learns and not kind.has_encoder
+    return is_wanted and kind.learns and not kind.has_encoder and not kind.is_fitted

@@ -112,15 +112,20 @@ def held_apart(words: Ragged, seed: int) -> tuple[Rows, Rows]:
     return Rows(words.take(np.sort(order[held_out:]))), Rows(words.take(np.sort(order[:held_out])))
 
 
+def word_vectors_of(run: Run) -> np.ndarray:
+    """Vectors (V, D), float32, of the words in training and unlabeled text."""
+    parts = ("train", "unlabeled") if run.has_imitators else ("train",)
+    texts = shards_at_random([run.store(part) for part in parts], run.config.seed)
+    dim, seed = run.config.expert.embedding_dim, derive_seed(run.config.seed, VECTORS) % 2**32
+    return word_vectors(texts, run.indexer.words.size, dim, seed)
+
+
 def _vectors(run: Run) -> torch.Tensor:
     path = run.folder / f"{VECTORS}.safetensors"
     if not ranks.exists(path) and ranks.is_first():
         run.runtime.reporter.log("Word vectors are learned from the text")
-        parts = ("train", "unlabeled") if run.has_imitators else ("train",)
         with run.folder.timed(VECTORS):
-            texts = shards_at_random([run.store(part) for part in parts], run.config.seed)
-            dim, seed = run.config.expert.embedding_dim, derive_seed(run.config.seed, VECTORS) % 2**32
-            vectors = word_vectors(texts, run.indexer.words.size, dim, seed)
+            vectors = word_vectors_of(run)
         save_tensors(path, {VECTORS: torch.from_numpy(vectors)}, {"run": run.folder.identity})
     ranks.barrier()  # the first may still be at it
     tensors, facts = load_tensors(path)

@@ -254,22 +254,23 @@ def drawn_from_few_shards(store: Store, count: int, seed: int) -> np.ndarray:
     return rows
 
 
-def write_excerpt(at: Path, store: Store, rows: np.ndarray) -> None:
-    """Write a store of one shard with these rows, ascending, and their labels into the folder `at`."""
-    assert store.classes is not None
+def write_excerpt(at: Path, store: Store, rows: np.ndarray, *, is_labeled: bool = True) -> None:
+    """Write a store of one shard with these rows, ascending, perhaps with their labels, into a folder."""
     starts = np.cumsum([0, *store.shard_lengths])
     shards = np.searchsorted(starts, rows, side="right") - 1
     parts = [(int(shard), rows[shards == shard] - starts[shard]) for shard in np.unique(shards)]
     words = concatenate(store.words(shard).take(local) for shard, local in parts)
     pieces = concatenate(store.pieces(shard).take(local) for shard, local in parts)
-    probs = np.concatenate([store.column(EXPERT_COLUMN, shard)[local] for shard, local in parts])
     at.mkdir(parents=True, exist_ok=True)
     place, file = place_of(at), shard_file(0)
     with place.writing(file) as path:
         write_arrays(path, {"words": words, "pieces": pieces}, {"encoder": store.fingerprint})
         size, sha256 = path.stat().st_size, sha256_of(path)
-    with place.writing(label_file(file)) as path:
-        write_soft_labels(path, probs, store.classes)
     written = [Shard(file, len(rows), len(words.values), len(pieces.values), size, sha256)]
     write_manifest(place, store.fingerprint, written, {})
-    seal_labels(place, written, store.classes)
+    if is_labeled:
+        assert store.classes is not None
+        probs = np.concatenate([store.column(EXPERT_COLUMN, shard)[local] for shard, local in parts])
+        with place.writing(label_file(file)) as path:
+            write_soft_labels(path, probs, store.classes)
+        seal_labels(place, written, store.classes)

@@ -127,13 +127,15 @@ def train_imitators(
     runtime: Runtime,
     seed: int,
     labeled: Store | None = None,
+    name: str = "imitators",
 ) -> StageOutcome:
     """Phi = argmin L_u: line 2. Learns from the teacher's soft labels, never from labels.
 
     labeled: documents that are always learned from, beside the unlabeled ones.
     """
     config = suited(config, unlabeled, labeled)
-    return train(imitation_stage(imitators, unlabeled, held_out, config, seed, labeled), config, runtime)
+    stage = imitation_stage(imitators, unlabeled, held_out, config, seed, labeled, name)
+    return train(stage, config, runtime)
 
 
 def suited(config: Imitation, unlabeled: Store, labeled: Store | None = None) -> Imitation:
@@ -152,6 +154,7 @@ def imitation_stage(
     config: Imitation,
     seed: int,
     labeled: Store | None = None,
+    name: str = "imitators",
 ) -> Stage:
     """Stage 2 for the loop."""
     device = device_of(imitators)
@@ -184,7 +187,7 @@ def imitation_stage(
     named = dict(imitators.named_parameters())
     documents = len(text) if chosen is None else int(chosen.sum())
     takes_last = config.falls_to_zero  # the rate is then 0, and agreement with the teacher is not the goal
-    return Stage("imitators", named, documents, plan, fetch, loss, score, takes_last=takes_last)
+    return Stage(name, named, documents, plan, fetch, loss, score, takes_last=takes_last)
 
 
 def drawn_rows(documents: int, wanted: int | None, seed: int) -> np.ndarray | None:

@@ -1,0 +1,306 @@
+"""Few labels: all of them teach, in folds, and what weighs the components was predicted out of fold.
+
+Inside a fold are the linear expert with its C, the lexicon, and imitators that learned from that expert.
+What needs no labels (idf, latent dimensions, word vectors) sees all text but test.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+import torch
+from scipy.special import log_softmax
+from sklearn.feature_extraction.text import TfidfVectorizer
+
+from mein.data.splits import text_key
+from mein.evaluation.systems import (
+    CLOSED_GATES,
+    EXPERT,
+    IMITATORS_ONLY,
+    MIXTURE,
+    RANDOM_IMITATORS,
+    SYSTEMS,
+    TFIDF,
+)
+from mein.experts.base import Expert
+from mein.experts.linear import NgramExpert
+from mein.imitators.reference import Imitators
+from mein.mixture.gates import Weights
+from mein.mixture.inference import imitator_alpha
+from mein.mixture.lexicon import learn_lexicon
+from mein.mixture.mixture import random_alpha
+from mein.mixture.second_level import fit_nested, fit_weights, scale_of
+from mein.model.artefacts import ArtefactContent, leave
+from mein.model.build import build_imitators
+from mein.run.state import Run, initializing
+from mein.run.teacher import Teacher, label_documents
+from mein.run.warm_start import shards_at_random, word_vectors_of
+from mein.runtime import ranks
+from mein.runtime.seeds import derive_seed
+from mein.runtime.tensors import load_tensors
+from mein.store.store import Store
+from mein.store.writing import drawn_from_few_shards, write_excerpt
+from mein.text.features import TextFeatures, beside, learn_features
+from mein.text.ragged import Ragged, concatenate
+from mein.training.linear import FoldedFits, LinearFit, fit_in_folds, folds_of
+from mein.training.stages import center_evidence, train_imitators
+
+FOLDS = 5
+FEATURES, FITS, OUT_OF_FOLD = "features", "fits", "folds"
+MOST_DOCUMENTS = 40_000  # unlabeled ones that features are learned from, and that imitators of a fold read
+SHARE = 0.4  # of the unlabeled documents that imitators of a fold read: with all, errors are 1% lower (log/)
+FEWEST_DOCUMENTS = 4_000  # or all, where there are fewer
+SCORED_DOCUMENTS = 500  # held out, on which a fold's imitators are validated
+
+
+def fold_numbers(run: Run) -> np.ndarray:
+    """The fold of each labeled document (n,), by its text and the seed; -1 for those that always teach."""
+    keys = [text_key(text) for text in run.labeled.train_texts]
+    salt = str(derive_seed(run.config.seed, "folds")).encode()
+    digests = [hashlib.blake2b(salt + key.encode("utf-8", "surrogatepass")).digest() for key in keys]
+    order = sorted(range(len(keys)), key=lambda row: (digests[row], int(run.labeled.train_ids[row])))
+    return folds_of(keys, run.labeled.train_ids, FOLDS, order)
+
+
+def fit_expert(run: Run, expert: Expert) -> Weights:
+    """Line 1: fit the linear expert in folds, and once on all labels, which is what it keeps."""
+    assert isinstance(expert, NgramExpert)
+    run.log("Stage 1: the linear expert learns from all labels, and from those outside each fold")
+    features, fits = learned_features(run), learned_fits(run)
+    expert.load_state_dict(_tables(features, fits.last))
+    rows = fold_numbers(run) >= 0
+    labeled = run.labeled
+    a = fit_weights(fits.out_of_fold[None, rows], labeled.train_ids[rows], labeled.train_weights[rows])
+    return Weights(np.zeros(0), temperature=float(1 / a[0]))
+
+
+def learned_features(run: Run) -> TextFeatures:
+    """What needs no labels, from the labeled text and some of the unlabeled."""
+
+    def learned() -> ArtefactContent:
+        run.log("Features are learned from the text, without labels")
+        vectors = word_vectors_of(run)
+        found = learn_features(
+            run.store("train").words(),
+            _some_words(run),
+            vectors,
+            run.indexer.words.size,
+            derive_seed(run.config.seed, FEATURES),
+        )
+        return {name: torch.from_numpy(array) for name, array in found.tensors().items()}, {}
+
+    leave(run.folder, FEATURES, learned)
+    tensors, _ = load_tensors(run.folder / f"{FEATURES}.safetensors")
+    return TextFeatures(run.indexer.words.size, **{name: array.numpy() for name, array in tensors.items()})
+
+
+def _some_words(run: Run) -> Ragged:
+    """The words of at most `MOST_DOCUMENTS` unlabeled documents, from shards in a drawn order."""
+    if not run.has_imitators:
+        return Ragged(np.zeros(0, np.int32), np.zeros(1, np.int64))
+    shards, documents = list[Ragged](), 0
+    for words in shards_at_random([run.store("unlabeled")], run.config.seed):
+        shards.append(words.take(np.arange(min(len(words), MOST_DOCUMENTS - documents))))
+        documents += len(shards[-1])
+        if documents >= MOST_DOCUMENTS:
+            break
+    return concatenate(shards)
+
+
+def learned_fits(run: Run) -> FoldedFits:
+    """The linear fits of all folds, and the last one, over all features of the labeled documents."""
+    features = learned_features(run)
+    number = run.store("train").words()
+
+    def learned() -> ArtefactContent:
+        x = features.ngrams(number)
+        x = beside([x, x @ features.latent, features.sums(number)])
+        columns = np.unique(x.indices)  # of the others, ridge leaves all weights at zero
+        labeled, fold = run.labeled, fold_numbers(run)
+        found = fit_in_folds(x[:, columns], labeled.train_ids, labeled.train_weights, fold, run.classes)
+        every = (*found.folds, found.last)
+        tensors = {
+            "columns": torch.from_numpy(columns.astype(np.int64)),
+            "weights": torch.from_numpy(np.stack([fit.weights for fit in every])),
+            "bias": torch.from_numpy(np.stack([fit.bias for fit in every])),
+            "out_of_fold": torch.from_numpy(found.out_of_fold),
+        }
+        return tensors, {"strengths": [fit.strength for fit in every]}
+
+    leave(run.folder, FITS, learned)
+    tensors, facts = load_tensors(run.folder / f"{FITS}.safetensors")
+    arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
+    size = len(features.codes) + features.latent.shape[1] + features.vectors.shape[1]
+    fits = []
+    for weights, bias, strength in zip(arrays["weights"], arrays["bias"], facts["strengths"], strict=True):
+        full = np.zeros((size, weights.shape[1]))
+        full[arrays["columns"]] = weights
+        fits.append(LinearFit(full, bias, strength))
+    return FoldedFits(tuple(fits[:-1]), fits[-1], arrays["out_of_fold"])
+
+
+def _tables(features: TextFeatures, fit: LinearFit) -> dict[str, torch.Tensor]:
+    """A fit as the expert keeps it: latent dimensions and vectors are multiplied out."""
+    F, d = features.latent.shape
+    arrays = {
+        "codes": features.codes,
+        "idf": features.idf,
+        "weights": fit.weights[:F] + features.latent @ fit.weights[F : F + d],
+        "table": features.vectors @ fit.weights[F + d :],
+        "bias": fit.bias,
+    }
+    return {
+        name: torch.from_numpy(array if name == "codes" else array.astype(np.float32))
+        for name, array in arrays.items()
+    }
+
+
+def out_of_fold(run: Run, imitators: Imitators) -> None:
+    """Leave the logits of every component for each labeled document, by what has not seen its label."""
+
+    def learned() -> ArtefactContent:
+        fits, fold = learned_fits(run), fold_numbers(run)
+        pieces, labeled = run.store("train").pieces(), run.labeled
+        shape = (len(fold), run.classes)
+        alpha, lexicon = np.zeros((len(imitators.windows), *shape)), np.zeros(shape)
+        for k in range(len(fits.folds) if run.has_imitators else 0):
+            held, rest = np.flatnonzero(fold == k), np.flatnonzero(fold != k)
+            own = imitators_of_fold(run, k, fits.folds[k])
+            alpha[:, held] = (
+                imitator_alpha(own, pieces.take(held), run.classes) / _scales(run, own)[:, None, None]
+            )
+            if run.has_lexicon:
+                of_fold = learn_lexicon(
+                    pieces.take(rest),
+                    labeled.train_ids[rest],
+                    labeled.train_weights[rest],
+                    run.classes,
+                    run.indexer.pieces.size,
+                )
+                lexicon[held] = of_fold.log_probs(pieces.take(held))
+        arrays = {"z": fits.out_of_fold, "lexicon": lexicon, "alpha": alpha, "fold": fold}
+        arrays["scales"] = _scales(run, imitators) if run.has_imitators else np.zeros(0)
+        return {name: torch.from_numpy(array) for name, array in arrays.items()}, {}
+
+    if leave(run.folder, OUT_OF_FOLD, learned) and ranks.is_first():
+        for k in range(FOLDS):
+            run.folder.drop(f"{_of_fold(k)}.safetensors")
+        for name in (FEATURES, FITS):
+            run.folder.drop(f"{name}.safetensors")
+    ranks.barrier()
+
+
+def _of_fold(k: int) -> str:
+    return f"imitators-fold-{k + 1}"
+
+
+def imitators_of_fold(run: Run, k: int, fit: LinearFit) -> Imitators:
+    """Imitators that learned from the expert of a fold, on some of the unlabeled text.
+
+    Networks of their own: folds that share an embedding tell each other the labels (log/).
+    """
+
+    def new() -> Imitators:
+        with initializing(run, _of_fold(k)):
+            return build_imitators(run.config, run.indexer.pieces.size, run.classes, has_imitators=True)
+
+    def learn(imitators: Imitators) -> Weights:
+        run.log(f"Fold {k + 1} of {FOLDS}: imitators learn from the expert that has not seen it")
+        expert = NgramExpert(run.indexer.words.size, run.classes)
+        expert.load_state_dict(_tables(learned_features(run), fit))
+        stores = [_excerpt(run, part, k) for part in ("unlabeled", "held_out")]
+        by, classes = f"fold {k + 1} of {run.folder.identity}", run.labeled.labels.classes
+        label_documents(Teacher(expert.to(run.device)), stores, classes, by, run.runtime.reporter)
+        settings = run.config.imitator_training
+        train_imitators(imitators, *stores, settings, run.runtime, run.config.seed, name=_of_fold(k))
+        center_evidence(imitators, run.store("held_out"))
+        return Weights(np.zeros(0))
+
+    imitators: Imitators = run.artefact(_of_fold(k), new, partial(learn))
+    return imitators
+
+
+def _excerpt(run: Run, part: str, k: int) -> Store:
+    """Some documents of a part, for a fold to label and to learn from."""
+    store, path = run.store(part), run.folder / f"encoded/fold-{k + 1}-{part}"
+    wanted = SCORED_DOCUMENTS
+    if part == "unlabeled":
+        wanted = min(MOST_DOCUMENTS, max(FEWEST_DOCUMENTS, int(SHARE * len(store))))
+    if ranks.is_first() and not (path / "store.json").exists():
+        seed = derive_seed(run.config.seed, "fold", k, part)
+        rows = drawn_from_few_shards(store, min(wanted, len(store)), seed)
+        write_excerpt(path, store, rows, is_labeled=False)
+    ranks.barrier()
+    return Store.open(path)
+
+
+def _scales(run: Run, imitators: Imitators) -> np.ndarray:
+    """The scale of each imitator's alpha over unlabeled documents (I,), by which those of folds are matched."""
+    store = run.store("held_out")
+    parts = [imitator_alpha(imitators, store.pieces(n), run.classes) for n in range(store.shard_count)]
+    return np.array([scale_of(alpha) for alpha in np.concatenate(parts, axis=1)])
+
+
+def weigh(run: Run, system: str) -> Weights:
+    """Line 3 without gradients: the weights of a system's components, from logits out of fold."""
+    tensors, _ = load_tensors(run.folder / f"{OUT_OF_FOLD}.safetensors")
+    held = tensors["fold"].numpy() >= 0
+    parts, scales = _components(run, system, {name: t.numpy() for name, t in tensors.items()})
+    labeled = run.labeled
+    found = fit_weights(parts[:, held], labeled.train_ids[held], labeled.train_weights[held])
+    rest = found[1:] / scales / found[0]
+    has_lexicon = SYSTEMS[system].uses_lexicon and run.has_lexicon
+    weights = Weights.of_rows(np.append(rest[1:], rest[0]) if has_lexicon else rest, has_lexicon=has_lexicon)
+    return Weights(weights.gates, weights.lexicon, temperature=float(1 / found[0]))
+
+
+def _components(run: Run, system: str, known: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """z, the lexicon's, and the evidence of a system (1 + J, n, Y), and the scales of all but z (J,)."""
+    parts, scales = [known["z"]], []
+    if SYSTEMS[system].uses_lexicon and run.has_lexicon:
+        parts.append(known["lexicon"])
+        scales.append(1.0)
+    match SYSTEMS[system].evidence:
+        case "imitators":
+            parts += list(known["alpha"])
+            scales += known["scales"].tolist()
+        case "random":
+            count = len(known["alpha"])
+            parts += list(random_alpha(count, *known["z"].shape, run.config.seed, "dev"))
+            scales += [1.0] * count
+    return np.stack(parts).astype(np.float64), np.array(scales)
+
+
+def log_probs_out_of_fold(run: Run) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """The rows of labeled documents that are in a fold, and log p(y | X) of every system on them.
+
+    Weights and temperature of each fold are those of the others, so that no system has seen the label.
+    """
+    tensors, _ = load_tensors(run.folder / f"{OUT_OF_FOLD}.safetensors")
+    known = {name: tensor.numpy() for name, tensor in tensors.items()}
+    fold, labeled = known["fold"], run.labeled
+    rows = np.flatnonzero(fold >= 0)
+
+    def nested(parts: np.ndarray) -> np.ndarray:
+        z = fit_nested(parts[:, rows], labeled.train_ids[rows], fold[rows], labeled.train_weights[rows])
+        found: np.ndarray = log_softmax(z, axis=1)
+        return found
+
+    systems = {TFIDF: nested(_floor(run, fold)[None]), EXPERT: nested(known["z"][None].astype(np.float64))}
+    for name in (CLOSED_GATES, RANDOM_IMITATORS):
+        if name in run.systems:
+            systems[name] = nested(_components(run, name, known)[0])
+    if run.has_imitators:
+        systems[IMITATORS_ONLY] = nested(known["alpha"].sum(axis=0, keepdims=True).astype(np.float64))
+        systems[MIXTURE] = nested(_components(run, MIXTURE, known)[0])
+    return rows, systems
+
+
+def _floor(run: Run, fold: np.ndarray) -> np.ndarray:
+    """Logits out of fold (n, Y) of TF-IDF with logistic regression, C by the same folds."""
+    labeled = run.labeled
+    texts: Sequence[str] = labeled.train_texts
+    vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"\w+")
+    x = beside([vectorizer.fit_transform(texts)])
+    return fit_in_folds(x, labeled.train_ids, labeled.train_weights, fold, run.classes).out_of_fold

@@ -1,0 +1,129 @@
+"""Line 1 of Algorithm 1 for the linear expert: logistic regression, in folds, over features without labels."""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.sparse import csr_array
+from scipy.special import log_softmax
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+
+STRENGTHS = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)  # C, the inverse of regularization
+STEPS = 300
+
+
+@dataclass(frozen=True)
+class LinearFit:
+    """z = x W + b over all features: W (D, Y), b (Y,), float64."""
+
+    weights: np.ndarray
+    bias: np.ndarray
+    strength: float = 1.0
+    """C."""
+
+    def logits(self, x: csr_array) -> np.ndarray:
+        """z (n, Y)."""
+        found: np.ndarray = x @ self.weights + self.bias
+        return found
+
+
+@dataclass(frozen=True)
+class FoldedFits:
+    """A fit for each fold, on the labels of all others, and one on all labels."""
+
+    folds: tuple[LinearFit, ...]
+    last: LinearFit
+    out_of_fold: np.ndarray
+    """z (n, Y) of each labeled document by the fit that has not seen it; of those in no fold, by the last."""
+
+
+def fit_in_folds(
+    x: csr_array, labels: np.ndarray, weights: np.ndarray, fold: np.ndarray, classes: int
+) -> FoldedFits:
+    """Fit documents x (n, D) with labels and weights (n,); fold (n,): -1 for those that always teach.
+
+    C is chosen by log-loss: for a fold on the documents of the other folds, for the last fit on all.
+    """
+    number = int(fold.max()) + 1
+    path = [_path(x, labels, weights, fold != k, classes) for k in range(number)]
+    held = [np.flatnonzero(fold == k) for k in range(number)]
+    losses = np.zeros((len(STRENGTHS), len(labels)))
+    for fits, rows in zip(path, held, strict=True):
+        for number_of, fit in enumerate(fits):
+            log_p = log_softmax(fit.logits(x[rows]), axis=1)
+            losses[number_of, rows] = -log_p[np.arange(len(rows)), labels[rows]] * weights[rows]
+    chosen = [_best(losses[:, (fold != k) & (fold >= 0)]) for k in range(number)]
+    folds = tuple(fits[at] for fits, at in zip(path, chosen, strict=True))
+    last = _path(x, labels, weights, np.ones(len(labels), bool), classes, _best(losses[:, fold >= 0]))[-1]
+    out_of_fold = last.logits(x)
+    for fit, rows in zip(folds, held, strict=True):
+        out_of_fold[rows] = fit.logits(x[rows])
+    return FoldedFits(folds, last, out_of_fold)
+
+
+def _best(losses: np.ndarray) -> int:
+    """The C with the least mean loss; of equal ones the smallest, and a middle one without documents."""
+    return int(losses.mean(1).argmin()) if losses.shape[1] else STRENGTHS.index(1.0)
+
+
+def _path(
+    x: csr_array,
+    labels: np.ndarray,
+    weights: np.ndarray,
+    teaches: np.ndarray,
+    classes: int,
+    only: int | None = None,
+) -> list[LinearFit]:
+    """Fits of the documents that teach for every C, each from the one before; or for one C alone."""
+    x, labels, weights = x[np.flatnonzero(teaches)], labels[teaches], weights[teaches]
+    present = np.unique(labels)
+    share = np.bincount(labels, weights, minlength=classes) + 1 / len(labels)
+    prior = np.log(share / share.sum())
+    if len(present) < 2:
+        return [LinearFit(np.zeros((x.shape[1], classes)), prior)] * len(STRENGTHS)
+    model = LogisticRegression(max_iter=STEPS, warm_start=True)
+    found = []
+    for strength in STRENGTHS if only is None else (STRENGTHS[only],):
+        model.set_params(C=strength)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model.fit(x, labels, sample_weight=weights)
+        found.append(_of_all_classes(model, present, prior, strength))
+    return found
+
+
+def _of_all_classes(
+    model: LogisticRegression, present: np.ndarray, prior: np.ndarray, strength: float
+) -> LinearFit:
+    """A fit with a column for every class; an absent one keeps its prior, below all others."""
+    classes = len(prior)
+    W, b = np.zeros((model.coef_.shape[1], classes)), np.zeros(classes)
+    if len(present) == 2:  # scikit-learn has one logit, that of the second class: half of it for each
+        W[:, present[0]], W[:, present[1]] = -model.coef_[0] / 2, model.coef_[0] / 2
+        b[present[0]], b[present[1]] = -model.intercept_[0] / 2, model.intercept_[0] / 2
+    else:
+        W[:, present], b[present] = model.coef_.T, model.intercept_
+    absent = np.setdiff1d(np.arange(classes), present)
+    b[absent] = prior[absent] + b[present].mean() - prior[present].max()
+    return LinearFit(W, b, strength)
+
+
+def folds_of(keys: Sequence[str], labels: np.ndarray, number: int, order: Sequence[int]) -> np.ndarray:
+    """The fold of each document (n,): classes are dealt evenly, equal texts stay together.
+
+    keys: what equal texts share; order: a permutation of the documents that follows from text and seed only.
+    A class with a single text is in no fold (-1): it always teaches.
+    """
+    first: dict[str, int] = {}
+    for row in order:
+        first.setdefault(keys[row], int(row))
+    fold_of: dict[str, int] = {}
+    at = 0
+    for label in np.unique(labels):
+        own = [key for key, row in first.items() if labels[row] == label]
+        for place, key in enumerate(own):
+            fold_of[key] = (at + place) % number if len(own) > 1 else -1
+        at += len(own) if len(own) > 1 else 0
+    return np.array([fold_of[key] for key in keys], np.int64)
