@@ -96,6 +96,14 @@ KINDS = {
             starts_from="vectors",
         ),
         Kind(
+            "transformer",
+            "a Hugging Face model, fine-tuned",
+            "mein.hub.networks:build_transformer",
+            reads="tokens",
+            trainings=("plain", "adv", "vat"),
+            is_exported=True,
+        ),
+        Kind(
             "linear",
             "a linear model over n-grams, their latent dimensions, and word vectors of raw text",
             "mein.experts.linear:NgramExpert.build",
@@ -105,19 +113,13 @@ KINDS = {
             title="A linear expert",
         ),
         Kind(
-            "transformer",
-            "a Hugging Face model, fine-tuned",
-            "mein.hub.networks:build_transformer",
-            reads="tokens",
-            trainings=("plain", "adv", "vat"),
-            is_exported=True,
-        ),
-        Kind(
             "frozen",
-            "a linear layer over a frozen Hugging Face encoder",
-            "mein.experts.transformer:LinearExpert.build",
+            "the same, with features of a frozen Hugging Face encoder",
+            "mein.experts.linear:NgramExpert.build",
             reads="features",
+            starts_from="vectors",
             trainings=("plain",),
+            is_fitted=True,
             title="A frozen encoder",
         ),
         Kind(

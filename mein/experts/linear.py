@@ -15,28 +15,30 @@ FIRST_WORD = 2  # lower numbers are padding and the end of sequence
 
 
 class NgramExpert(Expert):
-    """z = W' x + (sum_t U' e_{w_t}) / sqrt(T) + b.
+    """z = W' x + (sum_t U' e_{w_t}) / sqrt(T) + M' f + b.
 
     x (F,): words and pairs of words, weighted by (1 + log count) idf, of norm 1. W (F, Y) holds what was
     learned of n-grams and of their latent dimensions together, the table (V, Y) what was learned of word
     vectors: both are linear, so each word's and each pair's share in z is known exactly.
+    f: features of a frozen encoder, if there is one; in a row they come before the words.
     F is known once it is fitted. V: words, Y: classes.
     """
 
-    def __init__(self, vocabulary_size: int, classes: int) -> None:
+    def __init__(self, vocabulary_size: int, classes: int, features: int = 0) -> None:
         super().__init__()
-        self.classes, self.vocabulary_size = classes, vocabulary_size
+        self.classes, self.vocabulary_size, self.features = classes, vocabulary_size, features
         self.codes: Tensor
         self.register_buffer("codes", torch.zeros(0, dtype=torch.int64))
         self.register_buffer("idf", torch.zeros(0))
         self.register_buffer("weights", torch.zeros(0, classes))
         self.register_buffer("table", torch.zeros(vocabulary_size, classes))
+        self.register_buffer("dense", torch.zeros(features, classes))
         self.bias = nn.Parameter(torch.zeros(classes))
 
     @classmethod
     def build(cls, blueprint: Blueprint) -> "NgramExpert":
-        """One of the kind linear."""
-        return cls(blueprint.vocabulary_size, blueprint.classes)
+        """One of the kind linear, or frozen, which has an encoder."""
+        return cls(blueprint.vocabulary_size, blueprint.classes, blueprint.row_size or 0)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
         """Take the number of n-grams from what is loaded; a file of other classes or words is refused."""
@@ -46,18 +48,19 @@ class NgramExpert(Expert):
         return super().load_state_dict(state_dict, strict, assign)
 
     def embed(self, words: Tensor, lengths: Tensor, dropout: Generator | None) -> Tensor:
-        """The word numbers (B, T), unchanged: there is nothing to perturb or to drop out."""
+        """The rows (B, T) of features and word numbers, unchanged: there is nothing to perturb or to drop out."""
         return words
 
     def classify(self, embedded: Tensor, lengths: Tensor, dropout: Generator | None) -> Tensor:
-        """Logits z (B, Y) from word numbers (B, T) and true lengths (B,)."""
-        words = embedded.long()
+        """Logits z (B, Y) from rows (B, T) of features and word numbers, and true lengths (B,)."""
+        dense, words = embedded[:, : self.features].float(), embedded[:, self.features :].long()
+        lengths = lengths - self.features
         B, T = words.shape
         is_word = (torch.arange(T, device=words.device) < lengths.to(words.device)[:, None]) & (
             words >= FIRST_WORD
         )
         of_words = torch.where(is_word[..., None], self.table[words], self.table.new_zeros(()))
-        z = of_words.sum(1) / is_word.sum(1).clamp_min(1).sqrt()[:, None] + self.bias
+        z = of_words.sum(1) / is_word.sum(1).clamp_min(1).sqrt()[:, None] + dense @ self.dense + self.bias
         row = torch.arange(B, device=words.device)[:, None].expand(B, T)
         pairs = (words[:, :-1] + 1) * self.vocabulary_size + words[:, 1:]
         are_words = is_word[:, :-1] & is_word[:, 1:]

@@ -35,6 +35,7 @@ class HubTokenizer:
     """
 
     is_slow, size = False, None
+    is_beside_words = False
 
     def __init__(self, folder: Path, max_length: int | None = None, threads: int = 1) -> None:
         facts = read_facts(folder)
@@ -121,7 +122,7 @@ class FrozenFeatures:
     float32, where a text's features do not depend on its neighbors.
     """
 
-    is_slow = True
+    is_slow = is_beside_words = True
 
     def __init__(
         self, folder: Path, max_length: int | None = None, device: torch.device = CPU, threads: int = 1

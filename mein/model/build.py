@@ -78,6 +78,8 @@ class SoftLabelReader:
         """Whether it is a function, which may be slow, and not a table."""
         return self.config.expert.model is None and not isinstance(self.soft_labels, SoftLabelTable)
 
+    is_beside_words = False
+
     @property
     def size(self) -> int:
         """Y."""

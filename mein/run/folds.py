@@ -41,8 +41,8 @@ from mein.runtime.seeds import derive_seed
 from mein.runtime.tensors import load_tensors
 from mein.store.store import Store
 from mein.store.writing import drawn_from_few_shards, write_excerpt
-from mein.text.features import TextFeatures, beside, learn_features
-from mein.text.ragged import Ragged, concatenate
+from mein.text.features import TextFeatures, learn_features, side_by_side
+from mein.text.ragged import Ragged, concatenate, parted
 from mein.training.linear import FoldedFits, LinearFit, fit_in_folds, folds_of
 from mein.training.stages import center_evidence, train_imitators
 
@@ -81,10 +81,13 @@ def learned_features(run: Run) -> TextFeatures:
     def learned() -> ArtefactContent:
         run.log("Features are learned from the text, without labels")
         vectors = word_vectors_of(run)
+        own, labeled = parted(run.store("train").words(), run.row_size)
+        dense, unlabeled = parted(_some_rows(run), run.row_size)
         found = learn_features(
-            run.store("train").words(),
-            _some_words(run),
+            labeled,
+            unlabeled,
             vectors,
+            dense if len(dense) else own,
             run.indexer.words.size,
             derive_seed(run.config.seed, FEATURES),
         )
@@ -95,8 +98,8 @@ def learned_features(run: Run) -> TextFeatures:
     return TextFeatures(run.indexer.words.size, **{name: array.numpy() for name, array in tensors.items()})
 
 
-def _some_words(run: Run) -> Ragged:
-    """The words of at most `MOST_DOCUMENTS` unlabeled documents, from shards in a drawn order."""
+def _some_rows(run: Run) -> Ragged:
+    """The rows of at most `MOST_DOCUMENTS` unlabeled documents, from shards in a drawn order."""
     if not run.has_imitators:
         return Ragged(np.zeros(0, np.int32), np.zeros(1, np.int64))
     shards, documents = list[Ragged](), 0
@@ -111,11 +114,11 @@ def _some_words(run: Run) -> Ragged:
 def learned_fits(run: Run) -> FoldedFits:
     """The linear fits of all folds, and the last one, over all features of the labeled documents."""
     features = learned_features(run)
-    number = run.store("train").words()
 
     def learned() -> ArtefactContent:
-        x = features.ngrams(number)
-        x = beside([x, x @ features.latent, features.sums(number)])
+        dense, words = parted(run.store("train").words(), run.row_size)
+        x = features.ngrams(words)
+        x = side_by_side([x, x @ features.latent, features.sums(words), dense * features.dense])
         columns = np.unique(x.indices)  # of the others, ridge leaves all weights at zero
         labeled, fold = run.labeled, fold_numbers(run)
         found = fit_in_folds(x[:, columns], labeled.train_ids, labeled.train_weights, fold, run.classes)
@@ -131,7 +134,7 @@ def learned_fits(run: Run) -> FoldedFits:
     leave(run.folder, FITS, learned)
     tensors, facts = load_tensors(run.folder / f"{FITS}.safetensors")
     arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
-    size = len(features.codes) + features.latent.shape[1] + features.vectors.shape[1]
+    size = len(features.codes) + features.latent.shape[1] + features.vectors.shape[1] + len(features.dense)
     fits = []
     for weights, bias, strength in zip(arrays["weights"], arrays["bias"], facts["strengths"], strict=True):
         full = np.zeros((size, weights.shape[1]))
@@ -143,11 +146,13 @@ def learned_fits(run: Run) -> FoldedFits:
 def _tables(features: TextFeatures, fit: LinearFit) -> dict[str, torch.Tensor]:
     """A fit as the expert keeps it: latent dimensions and vectors are multiplied out."""
     F, d = features.latent.shape
+    D = features.vectors.shape[1]
     arrays = {
         "codes": features.codes,
         "idf": features.idf,
         "weights": fit.weights[:F] + features.latent @ fit.weights[F : F + d],
-        "table": features.vectors @ fit.weights[F + d :],
+        "table": features.vectors @ fit.weights[F + d : F + d + D],
+        "dense": features.dense[:, None] * fit.weights[F + d + D :],
         "bias": fit.bias,
     }
     return {
@@ -207,7 +212,7 @@ def imitators_of_fold(run: Run, k: int, fit: LinearFit) -> Imitators:
 
     def learn(imitators: Imitators) -> Weights:
         run.log(f"Fold {k + 1} of {FOLDS}: imitators learn from the expert that has not seen it")
-        expert = NgramExpert(run.indexer.words.size, run.classes)
+        expert = NgramExpert(run.indexer.words.size, run.classes, run.row_size)
         expert.load_state_dict(_tables(learned_features(run), fit))
         stores = [_excerpt(run, part, k) for part in ("unlabeled", "held_out")]
         by, classes = f"fold {k + 1} of {run.folder.identity}", run.labeled.labels.classes
@@ -302,5 +307,5 @@ def _floor(run: Run, fold: np.ndarray) -> np.ndarray:
     labeled = run.labeled
     texts: Sequence[str] = labeled.train_texts
     vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"\w+")
-    x = beside([vectorizer.fit_transform(texts)])
+    x = side_by_side([vectorizer.fit_transform(texts)])
     return fit_in_folds(x, labeled.train_ids, labeled.train_weights, fold, run.classes).out_of_fold

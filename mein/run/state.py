@@ -64,6 +64,12 @@ class Run:
         return len(self.labeled.labels.classes)
 
     @property
+    def row_size(self) -> int:
+        """How many numbers of an encoder come before the words of a document; 0 without one."""
+        reader = self.indexer.reader
+        return reader.size or 0 if reader is not None and reader.is_beside_words else 0
+
+    @property
     def has_imitators(self) -> bool:
         """Whether there is unlabeled text for imitators to learn from."""
         return all(self.counts.get(part, 0) > 0 for part in UNLABELED_PARTS)

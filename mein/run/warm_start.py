@@ -32,7 +32,7 @@ from mein.runtime.run_folder import RunFolder
 from mein.runtime.seeds import derive_seed, numpy_generator
 from mein.runtime.tensors import load_facts, load_tensors, save_tensors
 from mein.store.store import Store
-from mein.text.ragged import Ragged, concatenate
+from mein.text.ragged import Ragged, concatenate, parted
 from mein.text.vectors import word_vectors
 from mein.text.words import Words
 from mein.training.config import Supervision
@@ -115,7 +115,8 @@ def held_apart(words: Ragged, seed: int) -> tuple[Rows, Rows]:
 def word_vectors_of(run: Run) -> np.ndarray:
     """Vectors (V, D), float32, of the words in training and unlabeled text."""
     parts = ("train", "unlabeled") if run.has_imitators else ("train",)
-    texts = shards_at_random([run.store(part) for part in parts], run.config.seed)
+    rows = shards_at_random([run.store(part) for part in parts], run.config.seed)
+    texts = (parted(some, run.row_size)[1] for some in rows)
     dim, seed = run.config.expert.embedding_dim, derive_seed(run.config.seed, VECTORS) % 2**32
     return word_vectors(texts, run.indexer.words.size, dim, seed)
 

@@ -17,6 +17,7 @@ LONGEST = 2  # words of an n-gram
 LEAST_DOCUMENTS = 3  # that hold an n-gram which is in no labeled document
 MOST_NGRAMS = 60_000  # of these, the most frequent
 LATENT = 150  # dimensions of latent semantic analysis
+ENCODER = 3.0  # variance of an encoder's features, where the other blocks have 1
 LARGEST_OF_TRIPLES = 2_000_000  # vocabulary whose triples have codes of 63 bits
 
 
@@ -64,6 +65,8 @@ class TextFeatures:
     """L (F, d), float32, scaled so that x L has variance 1 over unlabeled text, all dimensions together."""
     vectors: np.ndarray
     """(V, D), float32, scaled so that v has variance 1 likewise."""
+    dense: np.ndarray
+    """What features of an encoder are multiplied by (M,), float32: then their variance is `ENCODER`."""
 
     def ngrams(self, words: Ragged) -> csr_array:
         """x (n, F) of documents."""
@@ -78,7 +81,7 @@ class TextFeatures:
 
     def tensors(self) -> dict[str, np.ndarray]:
         """Everything but the size of the vocabulary, by name."""
-        return {name: getattr(self, name) for name in ("codes", "idf", "latent", "vectors")}
+        return {name: getattr(self, name) for name in ("codes", "idf", "latent", "vectors", "dense")}
 
 
 def summed(words: Ragged, vectors: np.ndarray) -> np.ndarray:
@@ -90,9 +93,16 @@ def summed(words: Ragged, vectors: np.ndarray) -> np.ndarray:
 
 
 def learn_features(
-    labeled: Ragged, unlabeled: Ragged, vectors: np.ndarray, vocabulary_size: int, seed: int
+    labeled: Ragged,
+    unlabeled: Ragged,
+    vectors: np.ndarray,
+    dense: np.ndarray,
+    vocabulary_size: int,
+    seed: int,
 ) -> TextFeatures:
     """Features learned from the words of labeled and unlabeled documents, and from word vectors (V, D).
+
+    dense (m, M): features that an encoder computed of unlabeled documents, or of the labeled ones.
 
     N-grams of labeled documents are all kept: of the others a linear model learns by L alone.
     """
@@ -117,8 +127,9 @@ def learn_features(
         vocabulary_size,
         found[kept],
         idf,
-        latent / _spread(x @ latent),
-        vectors / _spread(of_vectors),
+        latent / np.float32(_spread(x @ latent)),
+        vectors / np.float32(_spread(of_vectors)),
+        np.full(dense.shape[1], np.sqrt(ENCODER) / _spread(dense), np.float32),
     )
 
 
@@ -154,6 +165,6 @@ def _weighted(counts: csr_array, idf: np.ndarray) -> csr_array:
     return csr_array((values, counts.indices, counts.indptr), shape=counts.shape)
 
 
-def beside(parts: Sequence[csr_array | np.ndarray]) -> csr_array:
+def side_by_side(parts: Sequence[csr_array | np.ndarray]) -> csr_array:
     """Blocks of features side by side, float64, as scikit-learn's solver takes them fastest."""
     return csr_array(hstack([csr_array(part) for part in parts], format="csr"), dtype=np.float64)

@@ -10,7 +10,7 @@ import numpy as np
 
 from mein.text.config import PiecesConfig, WordsConfig
 from mein.text.pieces import UNKNOWN, Pieces
-from mein.text.ragged import Ragged, concatenate, ragged
+from mein.text.ragged import Ragged, beside, concatenate, ragged
 from mein.text.words import END, WordCounter, Words, tokenize, words_in
 
 BATCH_CHARACTERS = 2_000_000  # text that is encoded at once; a document at least
@@ -35,6 +35,10 @@ class Reader(Protocol):
     @property
     def size(self) -> int | None:
         """How many numbers each row holds, if all rows hold the same number."""
+
+    @property
+    def is_beside_words(self) -> bool:
+        """Whether the words of a text follow its numbers, in the same row."""
 
     def __call__(self, texts: Sequence[str]) -> Ragged:
         """A row for each text."""
@@ -77,7 +81,10 @@ class Indexer:
     def encode_ragged(self, texts: Sequence[str]) -> tuple[Ragged, Ragged]:
         """What the expert reads and the piece numbers of each text, end to end in arrays."""
         words, pieces = self._encode(texts)
-        return (words if self.reader is None else self.reader(texts)), pieces
+        if self.reader is not None:
+            rows = self.reader(texts)
+            words = beside(rows, words) if self.reader.is_beside_words else rows
+        return words, pieces
 
     def pieces_of(self, texts: Sequence[str]) -> Ragged:
         """The piece numbers of each text."""

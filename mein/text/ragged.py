@@ -72,6 +72,32 @@ def ragged(rows: Sequence[Sequence[int]]) -> Ragged:
     return Ragged(values, offsets_of([len(row) for row in rows]))
 
 
+def beside(rows: Ragged, others: Ragged) -> Ragged:
+    """Each row with the numbers of another behind it, float32.
+
+    >>> beside(ragged([[5, 6], [7, 8]]), ragged([[1], []])).to_lists()
+    [[5.0, 6.0, 1.0], [7.0, 8.0]]
+    """
+    offsets = rows.offsets + others.offsets
+    is_first = np.zeros(int(offsets[-1]), bool)
+    starts = np.repeat(offsets[:-1] - rows.offsets[:-1], rows.lengths)
+    is_first[starts + np.arange(len(rows.values))] = True
+    values = np.empty(len(is_first), np.float32)
+    values[is_first], values[~is_first] = rows.values, others.values
+    return Ragged(values, offsets)
+
+
+def parted(rows: Ragged, size: int) -> tuple[np.ndarray, Ragged]:
+    """The first numbers of each row (n, size), and the rest as whole numbers: what `beside` put together."""
+    if size == 0:
+        return np.zeros((len(rows), 0), np.float32), rows
+    at = (rows.offsets[:-1, None] + np.arange(size)).ravel()
+    is_rest = np.ones(len(rows.values), bool)
+    is_rest[at] = False
+    rest = Ragged(rows.values[is_rest].astype(np.int32), rows.offsets - size * np.arange(len(rows) + 1))
+    return rows.values[at].reshape(len(rows), size), rest
+
+
 def concatenate(parts: Iterable[Ragged]) -> Ragged:
     """The rows of all parts, one after another; their offsets start at 0."""
     parts = list(parts) or [ragged([])]
