@@ -98,7 +98,7 @@ def imitate(run: Run, expert: Expert, imitators: Imitators) -> Weights:
     if not run.has_imitators:
         run.log("There is no unlabeled text: this is the plain expert.")
     else:
-        reads_labeled, labeled = run.config.imitator_training.reads_labeled, None
+        reads_labeled, labeled = run.config.imitator_training.reads_labeled and not run.is_folded, None
         with run.folder.timed("labeling"):
             teacher, by = learned_teacher(run, expert)
             classes, reporter = run.labeled.labels.classes, run.runtime.reporter

@@ -217,7 +217,7 @@ def imitators_of_fold(run: Run, k: int, fit: LinearFit) -> Imitators:
         stores = [_excerpt(run, part, k) for part in ("unlabeled", "held_out")]
         by, classes = f"fold {k + 1} of {run.folder.identity}", run.labeled.labels.classes
         label_documents(Teacher(expert.to(run.device)), stores, classes, by, run.runtime.reporter)
-        settings = run.config.imitator_training
+        settings = run.config.imitator_training.resolved(run.config.optimizer)
         train_imitators(imitators, *stores, settings, run.runtime, run.config.seed, name=_of_fold(k))
         center_evidence(imitators, run.store("held_out"))
         return Weights(np.zeros(0))
