@@ -40,7 +40,9 @@ class NgramExpert(Expert):
         """One of the kind linear, or frozen, which has an encoder."""
         return cls(blueprint.vocabulary_size, blueprint.classes, blueprint.row_size or 0)
 
-    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> Any:
         """Take the number of n-grams from what is loaded; a file of other classes or words is refused."""
         F = len(state_dict["codes"]) if "codes" in state_dict else 0
         self.codes = self.codes.new_zeros(F)
@@ -48,7 +50,7 @@ class NgramExpert(Expert):
         return super().load_state_dict(state_dict, strict, assign)
 
     def embed(self, words: Tensor, lengths: Tensor, dropout: Generator | None) -> Tensor:
-        """The rows (B, T) of features and word numbers, unchanged: there is nothing to perturb or to drop out."""
+        """The rows (B, T) of features and word numbers, unchanged: nothing is perturbed or dropped out."""
         return words
 
     def classify(self, embedded: Tensor, lengths: Tensor, dropout: Generator | None) -> Tensor:
@@ -65,8 +67,7 @@ class NgramExpert(Expert):
         pairs = (words[:, :-1] + 1) * self.vocabulary_size + words[:, 1:]
         are_words = is_word[:, :-1] & is_word[:, 1:]
         rows = torch.cat([row[is_word], row[:, 1:][are_words]])
-        z = z + self._of_ngrams(rows, torch.cat([words[is_word], pairs[are_words]]), B)
-        return z
+        return z + self._of_ngrams(rows, torch.cat([words[is_word], pairs[are_words]]), B)
 
     def _of_ngrams(self, rows: Tensor, codes: Tensor, B: int) -> Tensor:
         """W' x (B, Y) from the rows and the codes of all n-grams."""

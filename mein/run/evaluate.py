@@ -52,7 +52,9 @@ def evaluate(run: Run, *, has_baseline: bool = True) -> list[Row]:
     part, texts, ids = _evaluated_part(run)
     is_out_of_fold = part == "dev" and run.labeled.is_folded
     with folder.timed("evaluation"):
-        systems = _baseline(run, texts, holds_dev=part == "dev") if has_baseline and not is_out_of_fold else {}
+        systems = (
+            _baseline(run, texts, holds_dev=part == "dev") if has_baseline and not is_out_of_fold else {}
+        )
         classifiers = Classifiers(
             folder, config, run.device, knows_dev=part != "dev" or run.is_folded, indexer=run.indexer
         )
@@ -143,8 +145,9 @@ def previous_run_log_probs(
 
 def _baseline(run: Run, texts: Sequence[str], holds_dev: bool) -> dict[str, np.ndarray]:
     """The baseline chooses nothing on dev, so it learns from the dev labels too, unless evaluated on them."""
-    examples = [run.labeled.examples(part) for part in (("train",) if holds_dev or run.labeled.is_folded else ("train", "dev"))]
-    known = run.labeled.train_texts + ([] if holds_dev or run.labeled.is_folded else run.labeled.dev_texts)
+    parts = ("train",) if holds_dev or run.labeled.is_folded else ("train", "dev")
+    examples = [run.labeled.examples(part) for part in parts]
+    known = run.labeled.train_texts + (run.labeled.dev_texts if "dev" in parts else [])
     ids, weights = (np.concatenate(arrays) for arrays in zip(*examples, strict=True))
     return {TFIDF: tfidf_baseline(known, ids, texts, run.classes, weights)}
 

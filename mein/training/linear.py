@@ -1,4 +1,4 @@
-"""Line 1 of Algorithm 1 for the linear expert: logistic regression, in folds, over features without labels."""
+"""Line 1 of Algorithm 1 for the linear expert: logistic regression, in folds, over given features."""
 
 import warnings
 from collections.abc import Sequence
