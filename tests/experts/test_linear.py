@@ -1,0 +1,88 @@
+"""The linear expert computes what its fit says: x W + b over all features, whatever batch a text is in."""
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose, assert_array_equal
+
+from mein.experts.linear import NgramExpert
+from mein.mixture.inference import expert_logits
+from mein.run.folds import _tables
+from mein.text.batches import pad_words
+from mein.text.features import TextFeatures, learn_features, side_by_side
+from mein.text.ragged import Ragged, beside, ragged
+from mein.training.linear import LinearFit
+
+V, Y, D = 11, 3, 4
+RNG = np.random.default_rng(0)
+WORDS = [[2, 3, 2, 3, 3, 1], [4, 1], [1], [5, 6, 7, 2, 3, 9, 1], [], [10, 10, 1], [3, 4, 1]]
+NEW = [*WORDS, [8, 8, 8, 1], [2, 3], [9, 2, 3, 2, 1]]
+
+
+def learned(size: int) -> tuple[TextFeatures, LinearFit, np.ndarray]:
+    """Features with an encoder's of this size, a fit over them that was drawn, an encoder's answers."""
+    dense = RNG.normal(size=(len(NEW), size)).astype(np.float32)
+    vectors = RNG.normal(size=(V, D)).astype(np.float32)
+    features = learn_features(ragged(WORDS), ragged(WORDS[2:]), vectors, dense, V, seed=0)
+    columns = len(features.codes) + features.latent.shape[1] + D + size
+    return features, LinearFit(RNG.normal(size=(columns, Y)), RNG.normal(size=Y)), dense
+
+
+def rows_of(dense: np.ndarray) -> Ragged:
+    n, size = dense.shape
+    words = ragged(NEW)
+    return beside(Ragged(dense.ravel(), np.arange(n + 1) * size), words) if size else words
+
+
+@pytest.mark.parametrize("size", [0, 2])
+def test_the_expert_is_the_fit_multiplied_out(size: int) -> None:
+    features, fit, dense = learned(size)
+    expert = NgramExpert(V, Y, size)
+    expert.load_state_dict(_tables(features, fit))
+    x, words = features.ngrams(ragged(NEW)), ragged(NEW)
+    blocks = [x, x @ features.latent, features.sums(words), dense * features.dense]
+    wanted = fit.logits(side_by_side(blocks))
+    rows = rows_of(dense)
+    batch = pad_words(rows, torch.device("cpu"))
+    together = expert(batch.words, batch.lengths).detach().numpy()
+    assert_allclose(together, wanted, atol=1e-5)
+    for i in range(len(NEW)):
+        alone = pad_words(rows.take(np.array([i])), torch.device("cpu"))
+        assert_allclose(expert(alone.words, alone.lengths).detach().numpy()[0], wanted[i], atol=1e-5)
+    assert_allclose(expert_logits(expert, rows), wanted, atol=1e-5)
+
+
+def test_a_document_without_words_gets_the_bias() -> None:
+    features, fit, _ = learned(0)
+    expert = NgramExpert(V, Y)
+    expert.load_state_dict(_tables(features, fit))
+    assert_allclose(expert_logits(expert, ragged([[], [1]])), np.stack([fit.bias] * 2), rtol=1e-6)
+
+
+def test_the_number_of_ngrams_is_that_of_what_is_loaded() -> None:
+    features, fit, _ = learned(0)
+    expert = NgramExpert(V, Y)
+    assert_array_equal(expert_logits(expert, ragged([[2, 3]])), 0.0)  # before it is fitted
+    for _ in range(2):
+        expert.load_state_dict(_tables(features, fit))
+        assert len(expert.codes) == len(features.codes) == len(expert.weights)
+    other = NgramExpert(V, Y)
+    other.load_state_dict(expert.state_dict())
+    assert_array_equal(expert_logits(other, ragged(NEW)), expert_logits(expert, ragged(NEW)))
+
+
+@pytest.mark.parametrize("other", [NgramExpert(V, Y + 1), NgramExpert(V + 1, Y), NgramExpert(V, Y, 2)])
+def test_other_classes_words_and_features_are_refused(other: NgramExpert) -> None:
+    features, fit, _ = learned(0)
+    with pytest.raises(RuntimeError, match="size mismatch"):
+        other.load_state_dict(_tables(features, fit))
+
+
+def test_large_vocabularies_have_codes_of_their_own() -> None:
+    """Pairs of 1e6 words need 64 bits."""
+    size = 1_000_000
+    words = ragged([[999_999, 999_998], [999_998, 999_999]])
+    vectors = np.zeros((size, 1), np.float32)
+    features = learn_features(words, ragged([]), vectors, np.zeros((2, 0), np.float32), size, seed=0)
+    assert len(features.codes) == 4
+    assert (features.ngrams(words).toarray() > 0).sum(1).tolist() == [3, 3]
