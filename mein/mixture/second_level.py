@@ -22,8 +22,11 @@ def fit_weights(
 ) -> np.ndarray:
     """a and w_j (1 + J,) of components (1 + J, n, Y), the expert's logits first, by penalized log-loss.
 
-    documents (n,): the weight of each. With integer weights it is as if documents were repeated.
+    documents (n,): the weight of each. With integer weights it is as if documents were repeated. Without
+    documents a = 1 and w = 0.
     """
+    if not len(labels):
+        return np.eye(1, len(components))[0]
     counts = np.ones(len(labels)) if documents is None else documents.astype(np.float64)
     scales = np.array([scale_of(one, counts) for one in components])
     c = components / scales[:, None, None]

@@ -11,7 +11,7 @@ import numpy as np
 from mein.config import Config
 from mein.data.corpus import Corpus, DocumentStream
 from mein.data.labels import Labels, refuse_textless
-from mein.data.splits import KnownTexts, empty_texts, split_dev
+from mein.data.splits import KnownTexts, empty_texts, split_dev, text_key
 from mein.errors import InputError
 from mein.runtime.device import choose_device
 from mein.runtime.seeds import derive_seed, numpy_generator
@@ -72,6 +72,12 @@ def read_labeled(config: Config, corpus: Corpus) -> Split:
         dev_texts, dev_values = corpus.dev_documents
         dev_ids = labels.encode(dev_values, corpus.names.get("dev", "the dev documents"))
     elif config.expert.traits.is_fitted:  # in folds
+        different = {(text_key(text), label) for text, label in zip(texts, ids.tolist(), strict=True)}
+        if corpus.test is None and len(different) == len(labels.classes):
+            raise InputError(
+                f"{name} holds one text of each class, which leaves none to judge by: "
+                "add other texts, or give test documents."
+            )
         train_rows = dev_rows = np.arange(len(ids))
         dev_texts, dev_ids = texts, ids
     else:

@@ -188,7 +188,8 @@ def out_of_fold(run: Run, imitators: Imitators) -> None:
         arrays["scales"] = _scales(run, imitators) if run.has_imitators else np.zeros(0)
         return {name: torch.from_numpy(array) for name, array in arrays.items()}, {}
 
-    if leave(run.folder, OUT_OF_FOLD, learned) and ranks.is_first():
+    leave(run.folder, OUT_OF_FOLD, learned)
+    if ranks.is_first():  # also where an earlier process was killed right here
         for k in range(FOLDS):
             run.folder.drop(f"{_of_fold(k)}.safetensors")
         for name in (FEATURES, FITS):
@@ -241,7 +242,7 @@ def _excerpt(run: Run, part: str, k: int) -> Store:
 
 
 def _scales(run: Run, imitators: Imitators) -> np.ndarray:
-    """The scale of each imitator's alpha over unlabeled documents (I,), by which those of folds are matched."""
+    """The scale of each imitator's alpha over unlabeled documents (I,): those of folds are matched by it."""
     store = run.store("held_out")
     parts = [imitator_alpha(imitators, store.pieces(n), run.classes) for n in range(store.shard_count)]
     return np.array([scale_of(alpha) for alpha in np.concatenate(parts, axis=1)])
@@ -307,5 +308,6 @@ def _floor(run: Run, fold: np.ndarray) -> np.ndarray:
     labeled = run.labeled
     texts: Sequence[str] = labeled.train_texts
     vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"\w+")
-    x = side_by_side([vectorizer.fit_transform(texts)])
+    has_words = any(map(vectorizer.build_analyzer(), texts))
+    x = side_by_side([vectorizer.fit_transform(texts) if has_words else np.zeros((len(texts), 0))])
     return fit_in_folds(x, labeled.train_ids, labeled.train_weights, fold, run.classes).out_of_fold

@@ -81,7 +81,7 @@ def _path(
     present = np.unique(labels)
     share = np.bincount(labels, weights, minlength=classes) + 1 / len(labels)
     prior = np.log(share / share.sum())
-    if len(present) < 2:
+    if len(present) < 2 or x.shape[1] == 0:
         return [LinearFit(np.zeros((x.shape[1], classes)), prior)] * len(STRENGTHS)
     model = LogisticRegression(max_iter=STEPS, warm_start=True)
     found = []
@@ -89,6 +89,7 @@ def _path(
         model.set_params(C=strength)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
+            warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
             model.fit(x, labels, sample_weight=weights)
         found.append(_of_all_classes(model, present, prior, strength))
     return found

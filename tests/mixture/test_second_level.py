@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy.optimize import approx_fprime
+from scipy.optimize import approx_fprime, minimize
 from scipy.special import log_softmax
 
 from mein.mixture import second_level
@@ -25,7 +25,7 @@ def log_loss(z: np.ndarray, labels: np.ndarray = LABELS) -> float:
 
 def test_the_gradient_is_that_of_finite_differences(monkeypatch: pytest.MonkeyPatch) -> None:
     checked: list[bool] = []
-    original = second_level.minimize
+    original = minimize
 
     def looking(objective: Any, start: np.ndarray, **options: Any) -> Any:
         for t in (start, start + 0.3):
@@ -34,7 +34,7 @@ def test_the_gradient_is_that_of_finite_differences(monkeypatch: pytest.MonkeyPa
             checked.append(True)
         return original(objective, start, **options)
 
-    monkeypatch.setattr(second_level, "minimize", looking)
+    monkeypatch.setattr("mein.mixture.second_level.minimize", looking)
     fit_weights(np.concatenate([EXPERT[None], NOISE]), LABELS, RNG.uniform(0.5, 2.0, N))
     assert len(checked) == 2
 
