@@ -92,10 +92,11 @@ def _report(request: Request, rows: "list[Row]") -> None:
     if not (out / "README.md").exists():  # an edited card is kept
         write_card(out)
     write_report([out], out / "report.html")
-    dev = counted(rows[0].scores.documents, "dev document")
     output.console.print()
-    output.console.print(render(rows, title=f"{dev} (no --test)" if request.corpus.test is None else None))
     finished = read_finished(out)
+    documents = counted(rows[0].scores.documents, f"{finished.part} document")
+    title = f"{documents} (no --test)" if finished.part != "test" else None
+    output.console.print(render(rows, title=title))
     output.log(weights_line(finished))
     if finished.verdict is not None:
         output.log(sentence_of(finished.verdict), "bold")

@@ -128,6 +128,11 @@ def cautions(run: Finished) -> list[str]:
     best, found = run.rows[run.best], []
     if run.part == "dev":
         found.append("There was no test set: these are the dev documents, on which everything was selected.")
+    if run.part == "labeled":
+        found.append(
+            "There was no test set: each labeled document was evaluated by what had not seen its label, in "
+            "five folds. The folds share documents, so p is approximate."
+        )
     baseline = run.rows.get(TFIDF)
     if baseline is not None and baseline.scores.error < best.scores.error:
         sure = "" if baseline.p_value is None else f" ({p_equals(baseline.p_value)})"
@@ -194,7 +199,7 @@ def trained(run: Finished) -> dict[str, Any]:
             ("classes", f"{len(run.classes):,}"),
             ("expert", run.expert),
             ("imitators", f"{len(run.windows)}, with windows of {sees} pieces" if run.windows else "none"),
-            ("lexicon", "none" if run.lexicon_gate is None else "learned from the labels of train and dev"),
+            ("lexicon", "none" if run.lexicon_gate is None else "n-gram log-odds, learned from the labels"),
             ("seed", str(config["seed"])),
         ],
     }

@@ -113,7 +113,7 @@ def imitate(run: Run, expert: Expert, imitators: Imitators) -> Weights:
         train_imitators(imitators, unlabeled, held_out, settings, run.runtime, run.config.seed, labeled)
         if run.config.mixture.centers_evidence:
             center_evidence(imitators, held_out)
-    together = evidence(run, imitators, IMITATORS_ONLY, "dev").sum(0)
+    together = evidence(run, imitators, IMITATORS_ONLY, "train" if run.is_folded else "dev").sum(0)
     return calibrated(run, together, CLOSED)
 
 

@@ -75,7 +75,7 @@ def read_labeled(config: Config, corpus: Corpus) -> Split:
         different = {(text_key(text), label) for text, label in zip(texts, ids.tolist(), strict=True)}
         if corpus.test is None and len(different) == len(labels.classes):
             raise InputError(
-                f"{name} holds one text of each class, which leaves none to judge by: "
+                f"{name} holds one text of each class, which leaves none to evaluate on: "
                 "add other texts, or give test documents."
             )
         train_rows = dev_rows = np.arange(len(ids))

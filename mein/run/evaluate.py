@@ -27,7 +27,7 @@ from mein.mixture.mixture import random_alpha
 from mein.model.artefacts import read_done, seal, verify
 from mein.model.loading import Classifiers
 from mein.model.model import Encoded, Model
-from mein.run.folds import log_probs_out_of_fold
+from mein.run.folds import OUT_OF_FOLD, log_probs_out_of_fold
 from mein.run.prepare import counted
 from mein.run.state import Run
 from mein.run.warm_start import has_previous_run, load_previous_run
@@ -50,19 +50,15 @@ def evaluate(run: Run, *, has_baseline: bool = True) -> list[Row]:
     if folder.is_done:
         return read_rows(folder)
     part, texts, ids = _evaluated_part(run)
-    is_out_of_fold = part == "dev" and run.labeled.is_folded
+    knows_dev = part != "dev" or run.is_folded
     with folder.timed("evaluation"):
-        systems = (
-            _baseline(run, texts, holds_dev=part == "dev") if has_baseline and not is_out_of_fold else {}
-        )
-        classifiers = Classifiers(
-            folder, config, run.device, knows_dev=part != "dev" or run.is_folded, indexer=run.indexer
-        )
-        systems |= previous_run_log_probs(folder, config, part, texts) if has_baseline else {}
-        if is_out_of_fold:
-            rows_in_folds, of_folds = log_probs_out_of_fold(run)
-            texts, ids, systems = [texts[row] for row in rows_in_folds], ids[rows_in_folds], of_folds
+        classifiers = Classifiers(folder, config, run.device, knows_dev=knows_dev, indexer=run.indexer)
+        if part == OUT_OF_FOLD:
+            held, systems = log_probs_out_of_fold(run)
+            texts, ids = [texts[row] for row in held], ids[held]
         else:
+            systems = _baseline(run, texts, holds_dev=part == "dev") if has_baseline else {}
+            systems |= previous_run_log_probs(folder, config, part, texts) if has_baseline else {}
             systems |= log_probs_of_all(classifiers, part, texts, run.runtime.reporter)
     rows = compare(ids, systems, seed=config.seed, has_lexicon=run.has_lexicon)
     _write_predictions(folder / "predictions.parquet", ids, systems)
@@ -153,7 +149,9 @@ def _baseline(run: Run, texts: Sequence[str], holds_dev: bool) -> dict[str, np.n
 
 
 def _evaluated_part(run: Run) -> tuple[str, list[str], np.ndarray]:
-    """The test documents; where there are none, dev, on which everything was chosen."""
+    """The test documents; where there are none, dev, on which everything was chosen, or all in folds."""
+    if run.corpus.test is None and run.labeled.is_folded:
+        return OUT_OF_FOLD, run.labeled.train_texts, run.labeled.train_ids
     if run.corpus.test is None:
         return "dev", run.labeled.dev_texts, run.labeled.dev_ids
     texts, values = read_all(run.corpus.test)

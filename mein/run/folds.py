@@ -5,7 +5,9 @@ What needs no labels (idf, latent dimensions, word vectors) sees all text but te
 """
 
 import hashlib
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -47,10 +49,10 @@ from mein.training.linear import FoldedFits, LinearFit, fit_in_folds, folds_of
 from mein.training.stages import center_evidence, train_imitators
 
 FOLDS = 5
-FEATURES, FITS, OUT_OF_FOLD = "features", "fits", "folds"
+FEATURES, FITS, COMPONENTS = "features", "fits", "folds"
+OUT_OF_FOLD = "labeled"  # the name of what is evaluated where there is no test set
 MOST_DOCUMENTS = 40_000  # unlabeled ones that features are learned from, and that imitators of a fold read
-SHARE = 0.4  # of the unlabeled documents that imitators of a fold read: with all, errors are 1% lower (log/)
-FEWEST_DOCUMENTS = 4_000  # or all, where there are fewer
+EPOCHS = 0.4  # of stage 2's, for the imitators of a fold: with all, errors are 1% lower (log/)
 SCORED_DOCUMENTS = 500  # held out, on which a fold's imitators are validated
 
 
@@ -188,7 +190,7 @@ def out_of_fold(run: Run, imitators: Imitators) -> None:
         arrays["scales"] = _scales(run, imitators) if run.has_imitators else np.zeros(0)
         return {name: torch.from_numpy(array) for name, array in arrays.items()}, {}
 
-    leave(run.folder, OUT_OF_FOLD, learned)
+    leave(run.folder, COMPONENTS, learned)
     if ranks.is_first():  # also where an earlier process was killed right here
         for k in range(FOLDS):
             run.folder.drop(f"{_of_fold(k)}.safetensors")
@@ -219,6 +221,7 @@ def imitators_of_fold(run: Run, k: int, fit: LinearFit) -> Imitators:
         by, classes = f"fold {k + 1} of {run.folder.identity}", run.labeled.labels.classes
         label_documents(Teacher(expert.to(run.device)), stores, classes, by, run.runtime.reporter)
         settings = run.config.imitator_training.resolved(run.config.optimizer)
+        settings = replace(settings, epochs=math.ceil(EPOCHS * settings.epochs))
         train_imitators(imitators, *stores, settings, run.runtime, run.config.seed, name=_of_fold(k))
         center_evidence(imitators, run.store("held_out"))
         return Weights(np.zeros(0))
@@ -230,9 +233,7 @@ def imitators_of_fold(run: Run, k: int, fit: LinearFit) -> Imitators:
 def _excerpt(run: Run, part: str, k: int) -> Store:
     """Some documents of a part, for a fold to label and to learn from."""
     store, path = run.store(part), run.folder / f"encoded/fold-{k + 1}-{part}"
-    wanted = SCORED_DOCUMENTS
-    if part == "unlabeled":
-        wanted = min(MOST_DOCUMENTS, max(FEWEST_DOCUMENTS, int(SHARE * len(store))))
+    wanted = MOST_DOCUMENTS if part == "unlabeled" else SCORED_DOCUMENTS
     if ranks.is_first() and not (path / "store.json").exists():
         seed = derive_seed(run.config.seed, "fold", k, part)
         rows = drawn_from_few_shards(store, min(wanted, len(store)), seed)
@@ -250,7 +251,7 @@ def _scales(run: Run, imitators: Imitators) -> np.ndarray:
 
 def weigh(run: Run, system: str) -> Weights:
     """Line 3 without gradients: the weights of a system's components, from logits out of fold."""
-    tensors, _ = load_tensors(run.folder / f"{OUT_OF_FOLD}.safetensors")
+    tensors, _ = load_tensors(run.folder / f"{COMPONENTS}.safetensors")
     held = tensors["fold"].numpy() >= 0
     parts, scales = _components(run, system, {name: t.numpy() for name, t in tensors.items()})
     labeled = run.labeled
@@ -283,7 +284,7 @@ def log_probs_out_of_fold(run: Run) -> tuple[np.ndarray, dict[str, np.ndarray]]:
 
     Weights and temperature of each fold are those of the others, so that no system has seen the label.
     """
-    tensors, _ = load_tensors(run.folder / f"{OUT_OF_FOLD}.safetensors")
+    tensors, _ = load_tensors(run.folder / f"{COMPONENTS}.safetensors")
     known = {name: tensor.numpy() for name, tensor in tensors.items()}
     fold, labeled = known["fold"], run.labeled
     rows = np.flatnonzero(fold >= 0)

@@ -138,15 +138,16 @@ def encode_parts(
     """
     if (folder / "prepared.json").exists():
         return folder.read_json("prepared.json")
-    read = (labeled.train_texts, labeled.dev_texts, unlabeled)
+    own_dev = [] if labeled.is_folded else labeled.dev_texts
+    read = (labeled.train_texts, own_dev, unlabeled)
     indexer, seen = _vocabularies(config, *read, folder, reporter, reader)
-    counts = {"train": len(labeled.train_texts), "dev": len(labeled.dev_texts)}
+    counts = {"train": len(labeled.train_texts), "dev": len(own_dev)}
     encode_labeled(folder, indexer, labeled, reporter)
     counts["silent"] = _count_unknown(config, folder) if reader is None else 0
     if seen["unlabeled"]:
         counts |= _encode_unlabeled(config, folder, indexer, unlabeled, seen["unlabeled"], reporter, spread)
     counts |= {name: seen[name] for name in ("removed", "empty")}
-    for part, texts in (("train", labeled.train_texts), ("dev", labeled.dev_texts)):
+    for part, texts in (("train", labeled.train_texts), ("dev", own_dev)):
         counts[f"{part}_in_test"] = int(unlabeled.test.among(texts).sum())
     for note in notes(counts):
         reporter.log(note)
@@ -168,7 +169,8 @@ def encode_raw(config: Config, source: DocumentStream, folder: RunFolder, report
 
 def encode_labeled(folder: RunFolder, indexer: Indexer, labeled: Split, reporter: Reporter) -> None:
     """Train and dev, each a store, of a single shard where that is quick."""
-    for part, texts in (("train", labeled.train_texts), ("dev", labeled.dev_texts)):
+    parts = {"train": labeled.train_texts} | ({} if labeled.is_folded else {"dev": labeled.dev_texts})
+    for part, texts in parts.items():
         with reporter.task(f"encoding {part}", len(texts)) as task:
             path, documents = folder / f"encoded/{part}", shard_documents(indexer, max(1, len(texts)))
             write_store(path, indexer, counted([texts], task), shard_documents=documents, workers=1)
