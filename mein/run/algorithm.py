@@ -11,7 +11,7 @@ from mein.imitators.reference import Imitators
 from mein.mixture.gates import GATES, Weights
 from mein.model.build import build_expert, build_imitators
 from mein.model.model import mixed_logits
-from mein.run.folds import fit_expert, out_of_fold, weigh
+from mein.run.folds import fit_expert, out_of_fold, weigh, weights_of_teacher
 from mein.run.state import (
     UNLABELED_PARTS,
     Run,
@@ -100,7 +100,8 @@ def imitate(run: Run, expert: Expert, imitators: Imitators) -> Weights:
     else:
         reads_labeled, labeled = run.config.imitator_training.reads_labeled and not run.is_folded, None
         with run.folder.timed("labeling"):
-            teacher, by = learned_teacher(run, expert)
+            fitted = partial(weights_of_teacher, run) if run.is_folded else None
+            teacher, by = learned_teacher(run, expert, fitted)
             classes, reporter = run.labeled.labels.classes, run.runtime.reporter
             unlabeled, held_out = (run.store_to_label(part, by) for part in UNLABELED_PARTS)
             is_ours = not unlabeled.labeled_by - {by}

@@ -30,7 +30,7 @@ from mein.experts.linear import NgramExpert
 from mein.imitators.reference import Imitators
 from mein.mixture.gates import Weights
 from mein.mixture.inference import imitator_alpha
-from mein.mixture.lexicon import learn_lexicon
+from mein.mixture.lexicon import Lexicon, learn_lexicon
 from mein.mixture.mixture import random_alpha
 from mein.mixture.second_level import fit_nested, fit_weights, scale_of
 from mein.model.artefacts import ArtefactContent, leave
@@ -163,30 +163,50 @@ def _tables(features: TextFeatures, fit: LinearFit) -> dict[str, torch.Tensor]:
     }
 
 
+def lexicon_of_fold(run: Run, k: int) -> Lexicon:
+    """The lexicon of the documents that are not in a fold."""
+    labeled, rest = run.labeled, np.flatnonzero(fold_numbers(run) != k)
+    return learn_lexicon(
+        run.store("train").pieces().take(rest),
+        labeled.train_ids[rest],
+        labeled.train_weights[rest],
+        run.classes,
+        run.indexer.pieces.size,
+    )
+
+
+def lexicon_out_of_fold(run: Run) -> np.ndarray:
+    """Its log p(y | X) (n, Y) of each labeled document, by the lexicon of the other folds; 0 without one."""
+    fold, pieces = fold_numbers(run), run.store("train").pieces()
+    found = np.zeros((len(fold), run.classes))
+    for k in range(FOLDS if run.has_lexicon else 0):
+        held = np.flatnonzero(fold == k)
+        found[held] = lexicon_of_fold(run, k).log_probs(pieces.take(held))
+    return found
+
+
+def weights_of_teacher(run: Run, without: int | None = None) -> tuple[float, float]:
+    """The gate of the lexicon in a teacher, and tau; fitted without the labels of a fold, if one is named."""
+    fold, labeled = fold_numbers(run), run.labeled
+    rows = np.flatnonzero((fold >= 0) & (fold != without))
+    parts = np.stack([learned_fits(run).out_of_fold, lexicon_out_of_fold(run)])[:, rows]
+    a, lexicon = fit_weights(parts, labeled.train_ids[rows], labeled.train_weights[rows])
+    return float(lexicon / a), float(1 / a)
+
+
 def out_of_fold(run: Run, imitators: Imitators) -> None:
     """Leave the logits of every component for each labeled document, by what has not seen its label."""
 
     def learned() -> ArtefactContent:
         fits, fold = learned_fits(run), fold_numbers(run)
-        pieces, labeled = run.store("train").pieces(), run.labeled
-        shape = (len(fold), run.classes)
-        alpha, lexicon = np.zeros((len(imitators.windows), *shape)), np.zeros(shape)
+        pieces = run.store("train").pieces()
+        alpha = np.zeros((len(imitators.windows), len(fold), run.classes))
         for k in range(len(fits.folds) if run.has_imitators else 0):
-            held, rest = np.flatnonzero(fold == k), np.flatnonzero(fold != k)
+            held = np.flatnonzero(fold == k)
             own = imitators_of_fold(run, k, fits.folds[k])
-            alpha[:, held] = (
-                imitator_alpha(own, pieces.take(held), run.classes) / _scales(run, own)[:, None, None]
-            )
-            if run.has_lexicon:
-                of_fold = learn_lexicon(
-                    pieces.take(rest),
-                    labeled.train_ids[rest],
-                    labeled.train_weights[rest],
-                    run.classes,
-                    run.indexer.pieces.size,
-                )
-                lexicon[held] = of_fold.log_probs(pieces.take(held))
-        arrays = {"z": fits.out_of_fold, "lexicon": lexicon, "alpha": alpha, "fold": fold}
+            of_held = imitator_alpha(own, pieces.take(held), run.classes)
+            alpha[:, held] = of_held / _scales(run, own)[:, None, None]
+        arrays = {"z": fits.out_of_fold, "lexicon": lexicon_out_of_fold(run), "alpha": alpha, "fold": fold}
         arrays["scales"] = _scales(run, imitators) if run.has_imitators else np.zeros(0)
         return {name: torch.from_numpy(array) for name, array in arrays.items()}, {}
 
@@ -219,7 +239,11 @@ def imitators_of_fold(run: Run, k: int, fit: LinearFit) -> Imitators:
         expert.load_state_dict(_tables(learned_features(run), fit))
         stores = [_excerpt(run, part, k) for part in ("unlabeled", "held_out")]
         by, classes = f"fold {k + 1} of {run.folder.identity}", run.labeled.labels.classes
-        label_documents(Teacher(expert.to(run.device)), stores, classes, by, run.runtime.reporter)
+        teacher = Teacher(expert.to(run.device))
+        if run.has_lexicon:
+            gate, tau = weights_of_teacher(run, without=k)
+            teacher = Teacher(teacher.expert, lexicon_of_fold(run, k).with_gate(gate).logits, tau)
+        label_documents(teacher, stores, classes, by, run.runtime.reporter)
         settings = run.config.imitator_training.resolved(run.config.optimizer)
         settings = replace(settings, epochs=math.ceil(EPOCHS * settings.epochs))
         train_imitators(imitators, *stores, settings, run.runtime, run.config.seed, name=_of_fold(k))

@@ -146,15 +146,14 @@ class Run:
 
     @cached_property
     def lexicon(self) -> Lexicon:
-        """The lexicon of train, by which its gate is fitted on dev."""
-        return self._learned_lexicon(LEXICON_OF_TRAIN, ("train",))
+        """The lexicon of train, by which its gate is fitted on dev; where all labels teach, the only one."""
+        return self._learned_lexicon(LEXICON if self.is_folded else LEXICON_OF_TRAIN, ("train",))
 
     def learn_lexicons(self) -> None:
         """Leave the lexicon of train and the one of train with dev, which predicts."""
-        if self.has_lexicon and self.is_folded:
-            self._learned_lexicon(LEXICON, ("train",))
-        elif self.has_lexicon:
+        if self.has_lexicon:
             _ = self.lexicon
+        if self.has_lexicon and not self.is_folded:
             self._learned_lexicon(LEXICON, ("train", "dev"))
 
     def _learned_lexicon(self, name: str, parts: Sequence[str]) -> Lexicon:

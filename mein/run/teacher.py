@@ -23,7 +23,7 @@ from mein.errors import RunError
 from mein.experts.base import Expert
 from mein.mixture.gates import open_gates
 from mein.mixture.inference import TorchNetworks, logits_in_batches
-from mein.mixture.lexicon import LEXICON_OF_TRAIN, Lexicon, load_lexicon
+from mein.mixture.lexicon import LEXICON, LEXICON_OF_TRAIN, Lexicon, load_lexicon
 from mein.model.artefacts import TEACHER, damaged
 from mein.model.loading import Classifiers
 from mein.run.state import Run
@@ -181,8 +181,12 @@ def refuse_other_classes(store: Store, classes: Sequence[Label]) -> None:
 EXPERT = "expert.safetensors"
 
 
-def learned_teacher(run: Run, expert: Expert) -> tuple[Teacher, str]:
-    """The teacher of a run under way, from teacher.json or fitted on dev, and its checksum.
+Fitted = Callable[[], tuple[float, float]]
+"""The gate of a teacher's lexicon, and tau."""
+
+
+def learned_teacher(run: Run, expert: Expert, fitted: Fitted | None = None) -> tuple[Teacher, str]:
+    """The teacher of a run under way, from teacher.json or fitted on dev, or as given, and its checksum.
 
     The lexicon is that of train: imitators must not learn the labels of dev, on which they are validated.
     """
@@ -190,13 +194,18 @@ def learned_teacher(run: Run, expert: Expert) -> tuple[Teacher, str]:
     if not teaches_with_lexicon(run.config):
         return Teacher(expert), author_of(folder, run.config)
     if not ranks.exists(folder / TEACHER):
-        z, log_probs = run.dev_logits(expert), run.lexicon.log_probs(run.store("dev").pieces())
-        gates, tau = open_gates(z, log_probs[None], run.labeled.dev_ids, run.labeled.dev_weights)
+        lexicon = run.lexicon
+        if fitted is None:
+            z, log_probs = run.dev_logits(expert), lexicon.log_probs(run.store("dev").pieces())
+            gates, tau = open_gates(z, log_probs[None], run.labeled.dev_ids, run.labeled.dev_weights)
+            gate = float(gates[0])
+        else:
+            gate, tau = fitted()
         if ranks.is_first():
-            of = {name: digest_in(folder / name) for name in (EXPERT, LEXICON_OF_TRAIN)}
-            folder.write_json(TEACHER, {"gate": gates[0], "tau": tau, "sha256": of})
+            of = {name: digest_in(folder / name) for name in (EXPERT, lexicon_file(run.config))}
+            folder.write_json(TEACHER, {"gate": gate, "tau": tau, "sha256": of})
         ranks.barrier()
-    return _with_lexicon(folder, expert, run.lexicon), author_of(folder, run.config)
+    return _with_lexicon(folder, run.config, expert, run.lexicon), author_of(folder, run.config)
 
 
 def load_teacher(folder: RunFolder, config: Config, device: torch.device) -> Teacher:
@@ -205,7 +214,7 @@ def load_teacher(folder: RunFolder, config: Config, device: torch.device) -> Tea
     assert isinstance(networks, TorchNetworks)
     if not teaches_with_lexicon(config):
         return Teacher(networks.expert)
-    return _with_lexicon(folder, networks.expert, load_lexicon(folder / LEXICON_OF_TRAIN))
+    return _with_lexicon(folder, config, networks.expert, load_lexicon(folder / lexicon_file(config)))
 
 
 def author_of(folder: RunFolder, config: Config) -> str:
@@ -214,15 +223,21 @@ def author_of(folder: RunFolder, config: Config) -> str:
     return sha256_of(path) if path.exists() else ""
 
 
-def _with_lexicon(folder: RunFolder, expert: Expert, lexicon: Lexicon) -> Teacher:
+def lexicon_file(config: Config) -> str:
+    """The lexicon that teaches: of train, or of all labels where all teach in folds."""
+    return LEXICON if config.expert.traits.is_fitted else LEXICON_OF_TRAIN
+
+
+def _with_lexicon(folder: RunFolder, config: Config, expert: Expert, lexicon: Lexicon) -> Teacher:
+    of_labels = lexicon_file(config)
     facts = folder.read_json(TEACHER)
     try:
         gate, tau, written = float(facts["gate"]), float(facts["tau"]), dict(facts["sha256"])
     except (KeyError, TypeError, ValueError) as problem:
         raise damaged(folder / TEACHER) from problem
-    if any(digest_in(folder / name) != written.get(name) for name in (EXPERT, LEXICON_OF_TRAIN)):
+    if any(digest_in(folder / name) != written.get(name) for name in (EXPERT, of_labels)):
         raise RunError(
-            f"{folder / TEACHER} was made with another {EXPERT} or {LEXICON_OF_TRAIN}: restore all three "
+            f"{folder / TEACHER} was made with another {EXPERT} or {of_labels}: restore all three "
             f"from a copy of the run, or, if it is not finished, remove {TEACHER} to make it again."
         )
     return Teacher(expert, lexicon.with_gate(gate).logits, tau)
@@ -231,5 +246,7 @@ def _with_lexicon(folder: RunFolder, expert: Expert, lexicon: Lexicon) -> Teache
 def teaches_with_lexicon(config: Config) -> bool:
     """Whether the teacher is expert and lexicon."""
     kind = config.expert.traits
+    if kind.is_fitted:
+        return config.mixture.has_lexicon
     is_wanted = config.imitator_training.reads_labeled and config.mixture.has_lexicon
-    return is_wanted and kind.learns and not kind.has_encoder and not kind.is_fitted
+    return is_wanted and kind.learns and not kind.has_encoder
