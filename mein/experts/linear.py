@@ -28,6 +28,10 @@ class NgramExpert(Expert):
         super().__init__()
         self.classes, self.vocabulary_size, self.features = classes, vocabulary_size, features
         self.codes: Tensor
+        self.idf: Tensor
+        self.weights: Tensor
+        self.table: Tensor
+        self.dense: Tensor
         self.register_buffer("codes", torch.zeros(0, dtype=torch.int64))
         self.register_buffer("idf", torch.zeros(0))
         self.register_buffer("weights", torch.zeros(0, classes))

@@ -26,7 +26,7 @@ def fit_weights(
     documents a = 1 and w = 0.
     """
     if not len(labels):
-        return np.eye(1, len(components))[0]
+        return np.array([1.0] + [0.0] * (len(components) - 1))
     counts = np.ones(len(labels)) if documents is None else documents.astype(np.float64)
     scales = np.array([scale_of(one, counts) for one in components])
     c = components / scales[:, None, None]

@@ -237,16 +237,17 @@ def imitators_of_fold(run: Run, k: int, fit: LinearFit) -> Imitators:
         run.log(f"Fold {k + 1} of {FOLDS}: imitators learn from the expert that has not seen it")
         expert = NgramExpert(run.indexer.words.size, run.classes, run.row_size)
         expert.load_state_dict(_tables(learned_features(run), fit))
-        stores = [_excerpt(run, part, k) for part in ("unlabeled", "held_out")]
+        unlabeled, held_out = (_excerpt(run, part, k) for part in ("unlabeled", "held_out"))
         by, classes = f"fold {k + 1} of {run.folder.identity}", run.labeled.labels.classes
         teacher = Teacher(expert.to(run.device))
         if run.has_lexicon:
             gate, tau = weights_of_teacher(run, without=k)
             teacher = Teacher(teacher.expert, lexicon_of_fold(run, k).with_gate(gate).logits, tau)
-        label_documents(teacher, stores, classes, by, run.runtime.reporter)
+        label_documents(teacher, [unlabeled, held_out], classes, by, run.runtime.reporter)
         settings = run.config.imitator_training.resolved(run.config.optimizer)
         settings = replace(settings, epochs=math.ceil(EPOCHS * settings.epochs))
-        train_imitators(imitators, *stores, settings, run.runtime, run.config.seed, name=_of_fold(k))
+        machine = (run.runtime, run.config.seed)
+        train_imitators(imitators, unlabeled, held_out, settings, *machine, name=_of_fold(k))
         center_evidence(imitators, run.store("held_out"))
         return Weights(np.zeros(0))
 
@@ -297,8 +298,8 @@ def _components(run: Run, system: str, known: dict[str, np.ndarray]) -> tuple[np
             parts += list(known["alpha"])
             scales += known["scales"].tolist()
         case "random":
-            count = len(known["alpha"])
-            parts += list(random_alpha(count, *known["z"].shape, run.config.seed, "dev"))
+            count, n, Y = known["alpha"].shape
+            parts += list(random_alpha(count, n, Y, run.config.seed, "dev"))
             scales += [1.0] * count
     return np.stack(parts).astype(np.float64), np.array(scales)
 

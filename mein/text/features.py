@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.sparse import csr_array, hstack
-from sklearn.utils.extmath import randomized_svd
 
 from mein.text.ragged import Ragged
 from mein.text.words import SPECIALS
@@ -135,6 +134,8 @@ def learn_features(
 
 def _latent(x: csr_array, seed: int) -> np.ndarray:
     """The strongest right singular vectors of x (F, d)."""
+    from sklearn.utils.extmath import randomized_svd  # prediction needs no scikit-learn
+
     size = min(LATENT, *x.shape)
     if size == 0 or x.nnz == 0:
         return np.zeros((x.shape[1], 0), np.float32)
