@@ -1,4 +1,4 @@
-"""The weights of a mixture's components, fitted on logits that are out of fold.
+"""The weights of components, fitted on logits out of fold. Not part of gates.py, whose gates learn by steps.
 
 Components add to the expert: z' = a z + sum_j w_j c_j with w_j >= 0, drawn towards a = 1 and w_j = 0.
 """
