@@ -52,6 +52,7 @@ ALLOWED = [
     *[(kind, training) for kind in ("lstm", "lm-lstm", "average") for training in TRAININGS],
     *[(kind, training) for kind in ("elmo-lstm", "transformer") for training in ("plain", "adv", "vat")],
     ("frozen", "plain"),
+    ("linear", "plain"),
     ("given", "plain"),
 ]
 FORBIDDEN = {
@@ -59,6 +60,10 @@ FORBIDDEN = {
     ("transformer", "ivat"): r"ivat needs embeddings of words, which 'transformer' lacks: use vat, or lm-l",
     ("frozen", "adv"): r"A frozen encoder cannot be trained by 'adv': set expert\.training to plain\.",
     ("frozen", "vat"): r"A frozen encoder cannot be trained by 'vat': set expert\.training to plain\.",
+    **{
+        ("linear", training): rf"A linear expert cannot be trained by '{training}': set .* to plain\."
+        for training in ("adv", "vat", "ivat")
+    },
     ("frozen", "ivat"): r"A frozen encoder cannot be trained by 'ivat': set expert\.training to plain\.",
     (
         "given",
@@ -160,7 +165,8 @@ def test_runs_with_its_controls_and_predicts_from_its_folder(run: Run, kind: str
     assert_allclose(model.log_probs(TEXTS.test_texts), predictions_of(path, MIXTURE), atol=1e-5)
     for control, epochs in (("expert", 2), ("closed", 2), ("random", 2), ("mixture", 2)):
         lines = RunFolder(path).metrics(control)
-        assert len(lines) == (0 if (kind, control) == ("given", "expert") else epochs)
+        is_without_steps = kind in ("frozen", "linear") or (kind, control) == ("given", "expert")
+        assert len(lines) == (0 if is_without_steps else epochs)
         assert all(np.isfinite(line["loss"]) for line in lines[1:])
 
 
@@ -644,5 +650,5 @@ def test_frozen_features_are_computed_once_for_each_document(
 
 
 def test_shipped_presets_choose_their_experts() -> None:
-    kinds = {"paper": "lstm", "transformer": "transformer", "frozen": "frozen", "small": "average"}
+    kinds = {"paper": "lstm", "transformer": "transformer", "frozen": "frozen", "small": "linear"}
     assert {name: load_config(name).expert.kind for name in kinds} == kinds

@@ -238,11 +238,11 @@ def test_layers_that_are_not_there_are_refused(sources: dict[str, Path], tmp_pat
     [
         (
             {"expert.layers": 2},
-            r"^expert.layers applies to transformers only, not to 'average': remove it.$",
+            r"^expert.layers applies to transformers only, not to 'linear': remove it.$",
         ),
         (
             {"expert.frozen_layers": 2},
-            r"^expert.frozen_layers applies to transformers only, not to 'average': ",
+            r"^expert.frozen_layers applies to transformers only, not to 'linear': ",
         ),
         (
             {"expert.kind": "frozen", "expert.model": "m", "expert.frozen_layers": 2},

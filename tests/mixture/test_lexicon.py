@@ -41,8 +41,7 @@ from mein.runtime.progress import Quiet
 from mein.runtime.run_folder import RunFolder
 from mein.runtime.tensors import load_tensors
 from mein.serve.schema import explained
-from mein.text import features
-from mein.text.features import codes_of
+from mein.text.features import LARGEST_OF_TRIPLES, codes_of
 from mein.text.ragged import Ragged, concatenate, ragged
 from tests.support import tiny
 
@@ -142,12 +141,12 @@ def test_a_document_too_long_to_learn_from_takes_no_place(monkeypatch: pytest.Mo
 
 
 def test_a_vocabulary_too_large_for_triples_has_pairs() -> None:
-    pieces = ragged([[0, 1, features.LARGEST_OF_TRIPLES - 1], [5]])
-    codes = codes_of(pieces, features.LARGEST_OF_TRIPLES, 3)[1]
+    pieces = ragged([[0, 1, LARGEST_OF_TRIPLES - 1], [5]])
+    codes = codes_of(pieces, LARGEST_OF_TRIPLES, 3)[1]
     assert len(codes) == 4 + 2
-    _, codes = codes_of(pieces, features.LARGEST_OF_TRIPLES - 1, 3)
+    _, codes = codes_of(pieces, LARGEST_OF_TRIPLES - 1, 3)
     assert len(codes) == 4 + 2 + 1
-    last = (features.LARGEST_OF_TRIPLES - 1) ** 3 + 2 * (features.LARGEST_OF_TRIPLES - 1) ** 2
+    last = (LARGEST_OF_TRIPLES - 1) ** 3 + 2 * (LARGEST_OF_TRIPLES - 1) ** 2
     assert last < 2**63
 
 

@@ -6,6 +6,7 @@ from typing import Any
 from mein import MeinClassifier
 
 SETTINGS: dict[str, Any] = {
+    "expert.kind": "average",
     "expert.embedding_dim": 8,
     "expert.hidden_dim": 8,
     "imitators.embedding_dim": 8,
