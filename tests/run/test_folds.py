@@ -1,0 +1,237 @@
+"""Few labels: all of them teach, in folds, and nothing that judges a document has seen its label."""
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from mein import MeinClassifier
+from mein.data.corpus import Corpus, source_of_lists
+from mein.errors import InputError
+from mein.evaluation.comparison import Row
+from mein.evaluation.systems import CLOSED_GATES, EXPERT, IMITATORS_ONLY, MIXTURE, RANDOM_IMITATORS, TFIDF
+from mein.model.loading import load_model
+from mein.run import folds
+from mein.run.folds import OUT_OF_FOLD
+from mein.runtime.tensors import load_tensors
+from mein.training import linear
+from tests.support import tiny
+from tests.support.dying import ALWAYS, Death, Dying, assert_same_folder
+
+pytestmark = pytest.mark.usefixtures("unsynced")
+
+TEXTS = tiny.TEXTS
+LABELS = TEXTS.labeled_labels
+SYSTEMS = [TFIDF, EXPERT, CLOSED_GATES, RANDOM_IMITATORS, IMITATORS_ONLY, MIXTURE]
+
+
+def corpus(labels: list[Any] = LABELS, *, has_test: bool = False, **others: Any) -> Corpus:
+    found = tiny.corpus(replace(TEXTS, labeled_labels=labels))
+    return replace(found, **({} if has_test else {"test": None}), **others)
+
+
+def run(path: Path, documents: Corpus, **overrides: Any) -> dict[str, Row]:
+    rows = tiny.run(path, documents, **{"expert__kind": "linear"} | overrides)
+    return {row.name: row for row in rows}
+
+
+def test_the_labels_of_a_fold_reach_no_component_of_its_documents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the bit, for expert, imitators and lexicon. One C: what chooses among several has seen all labels."""
+    monkeypatch.setattr(linear, "STRENGTHS", (1.0,))
+    fold = np.arange(len(LABELS)) % folds.FOLDS
+    monkeypatch.setattr(folds, "fold_numbers", lambda run: fold)
+    names = sorted(set(LABELS))
+    turned = [
+        names[1 - names.index(label)] if k == 2 else label for k, label in zip(fold, LABELS, strict=True)
+    ]
+    known = []
+    for name, labels in (("before", LABELS), ("after", turned)):
+        run(tmp_path / name, corpus(labels), mixture__method="ours")
+        known.append(load_tensors(tmp_path / name / f"{OUT_OF_FOLD}.safetensors")[0])
+    before, after = ({name: tensor.numpy() for name, tensor in some.items()} for some in known)
+    for name in ("z", "lexicon", "alpha"):
+        assert_array_equal(before[name][..., fold == 2, :], after[name][..., fold == 2, :])
+        for k in (0, 1, 3, 4):
+            assert (before[name][..., fold == k, :] != after[name][..., fold == k, :]).any()
+
+
+def test_nothing_is_learned_from_labels_that_mean_nothing(tmp_path: Path) -> None:
+    """The leak test: the mean error over draws is near chance for every system of the table."""
+    errors = []
+    for seed in range(4):
+        labels = random.Random(seed).sample(LABELS, len(LABELS))
+        rows = run(tmp_path / str(seed), corpus(labels), imitator_training__learning_rate=0.05)
+        assert list(rows) == SYSTEMS
+        errors.append([rows[name].scores.values["error"] for name in SYSTEMS])
+    assert np.mean(errors, axis=0).min() > 40.0
+
+
+def test_without_test_documents_the_table_has_all_labeled_ones(tmp_path: Path) -> None:
+    rows = run(tmp_path / "run", corpus())
+    assert {row.scores.documents for row in rows.values()} == {len(LABELS)}
+    assert rows[EXPERT].scores.values["error"] < 40.0
+
+
+def test_with_dev_documents_the_table_has_those(tmp_path: Path) -> None:
+    dev = source_of_lists(TEXTS.test_texts, TEXTS.test_labels)
+    rows = run(tmp_path / "run", corpus(dev=dev))
+    assert {row.scores.documents for row in rows.values()} == {len(TEXTS.test_texts)}
+
+
+def test_dev_documents_choose_nothing(tmp_path: Path) -> None:
+    """All labels teach, and weigh, in folds."""
+    answers = []
+    for name, labels in (("one", TEXTS.test_labels), ("other", TEXTS.test_labels[::-1])):
+        run(tmp_path / name, corpus(dev=source_of_lists(TEXTS.test_texts, labels)))
+        answers.append(load_model(tmp_path / name).log_probs(TEXTS.test_texts))
+    assert_array_equal(*answers)
+
+
+@pytest.mark.parametrize("has_test", [True, False])
+def test_without_unlabeled_text_it_is_the_linear_expert(tmp_path: Path, has_test: bool) -> None:
+    rows = run(tmp_path / "run", replace(corpus(has_test=has_test), unlabeled=None))
+    assert list(rows) == [TFIDF, EXPERT]
+    assert np.isfinite(load_model(tmp_path / "run").log_probs(TEXTS.test_texts)).all()
+
+
+def test_a_document_of_weight_2_is_as_if_it_were_there_twice(tmp_path: Path) -> None:
+    """What learns from labels; word vectors, idf and priors of words count documents."""
+    weights = np.r_[np.full(40, 2.0), np.ones(40)]
+    run(tmp_path / "weighed", corpus(sample_weight=weights))
+    run(tmp_path / "plain", corpus())
+    before, after = (load_model(tmp_path / name).log_probs(TEXTS.test_texts) for name in ("weighed", "plain"))
+    assert (before != after).any()
+    assert np.isfinite(before).all()
+
+
+def test_folds_follow_texts_and_not_rows(tmp_path: Path) -> None:
+    order = random.Random(0).sample(range(len(LABELS)), len(LABELS))
+    texts = [TEXTS.labeled_texts[row] for row in order]
+    run(tmp_path / "one", corpus())
+    shuffled = source_of_lists(texts, [LABELS[row] for row in order])
+    run(tmp_path / "other", replace(corpus(), labeled=shuffled))
+    fold, other = (
+        load_tensors(tmp_path / name / f"{OUT_OF_FOLD}.safetensors")[0]["fold"].numpy()
+        for name in ("one", "other")
+    )
+    assert_array_equal(fold[order], other)
+
+
+DEATHS = {
+    "in a fold": lambda: Dying("imitators-fold-3", 2),
+    "before a fold": lambda: Dying("Fold 4", 1),
+    "while features are learned": lambda: Dying("Features are", 1),
+    "at the last line": lambda: Dying("Stage 3", 1),
+}
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("unbroken") / "run"
+    run(path, corpus(has_test=True), mixture__method="ours", runtime__checkpoint_seconds=ALWAYS)
+    return path
+
+
+@pytest.mark.parametrize("death", DEATHS)
+def test_a_killed_run_ends_with_the_same_bits(tmp_path: Path, unbroken: Path, death: str) -> None:
+    settings = {"expert__kind": "linear", "mixture__method": "ours", "runtime__checkpoint_seconds": ALWAYS}
+    die_in(DEATHS[death](), tmp_path / "run", settings)
+    tiny.run(tmp_path / "run", corpus(has_test=True), resume=True, **settings)
+    assert_same_folder(tmp_path / "run", unbroken)
+
+
+def die_in(reporter: Dying, path: Path, settings: dict[str, Any]) -> None:
+    from mein.run.pipeline import train_and_evaluate
+
+    with pytest.raises(Death):
+        train_and_evaluate(tiny.config(**settings), corpus(has_test=True), path, reporter)
+
+
+def test_a_run_killed_behind_the_last_fold_leaves_nothing_of_folds(
+    tmp_path: Path, unbroken: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed when the logits are kept, and what they are of is not yet dropped."""
+    settings = {"expert__kind": "linear", "mixture__method": "ours", "runtime__checkpoint_seconds": ALWAYS}
+    original = folds.leave
+
+    def leave(folder: Any, name: str, learn: Callable[[], Any]) -> bool:
+        is_new = original(folder, name, learn)
+        if name == OUT_OF_FOLD:
+            raise Death
+        return is_new
+
+    with monkeypatch.context() as patch:
+        patch.setattr(folds, "leave", leave)
+        with pytest.raises(Death):
+            tiny.run(tmp_path / "run", corpus(has_test=True), **settings)
+    tiny.run(tmp_path / "run", corpus(has_test=True), resume=True, **settings)
+    assert_same_folder(tmp_path / "run", unbroken)
+
+
+def classifier(**settings: Any) -> MeinClassifier:
+    mine = {name: value for name, value in tiny.SETTINGS.items() if name != "runtime.device"}
+    mine |= {name.replace("__", "."): value for name, value in settings.items()}
+    return MeinClassifier(preset="small", settings={"expert.kind": "linear"} | mine, device="cpu")
+
+
+ODD: dict[str, tuple[list[str], list[str]]] = {
+    "four labels": (TEXTS.labeled_texts[:4], ["a", "b", "a", "b"]),
+    "two labels": (TEXTS.labeled_texts[:2], ["a", "b"]),
+    "a class with one document": (TEXTS.labeled_texts[:21], [*["a", "b"] * 10, "c"]),
+    "all texts equal": (["a text"] * 20, ["a", "b"] * 10),
+    "equal texts for each class": (["one text"] * 10 + ["another"] * 10, ["a"] * 10 + ["b"] * 10),
+    "many classes": (TEXTS.labeled_texts[:80] * 4, [f"class {i % 150}" for i in range(320)]),
+    "imbalanced": (TEXTS.labeled_texts[:80], ["rare" if i % 20 == 0 else "usual" for i in range(80)]),
+    "no spaces": ([f"这部电影{'很好看' if i % 2 else '太难看'}了{i}" for i in range(40)], ["b", "a"] * 20),
+    "texts of signs": (["?!" * (i + 1) for i in range(20)], ["b", "a"] * 10),
+    "some texts empty": (["", " ", *TEXTS.labeled_texts[:18]], ["a", "b"] * 10),
+}
+
+
+REFUSED = {
+    "two labels": "y holds one example of 'a', 'b'; add examples or drop the class.",
+    "a class with one document": "y holds one example of 'c'; add examples or drop the class.",
+    "all texts equal": "y holds one text of each class, which leaves none to judge by: add other texts, or",
+    "equal texts for each class": "y holds one text of each class, which leaves none to judge by: add other",
+}
+
+
+@pytest.mark.parametrize("has_unlabeled", [True, False])
+@pytest.mark.parametrize("odd", ODD)
+def test_odd_data_work_or_are_refused_in_a_sentence(odd: str, has_unlabeled: bool) -> None:
+    texts, labels = ODD[odd]
+    model, raw = classifier(), TEXTS.unlabeled_texts[:60] if has_unlabeled else None
+    if odd in REFUSED:
+        with pytest.raises(InputError, match=f"^{REFUSED[odd]}"):
+            model.fit(texts, labels, unlabeled=raw)
+        return
+    model.fit(texts, labels, unlabeled=raw)
+    new = ["", "zzz yyy 龍", *TEXTS.test_texts[:3], "word " * 3000]
+    p = model.predict_proba(new)
+    assert np.isfinite(p).all()
+    assert p.sum(1) == pytest.approx(1.0)
+    assert set(model.predict(new)) <= set(labels)
+
+
+@pytest.mark.parametrize("has_unlabeled", [True, False])
+@pytest.mark.parametrize("odd", ["all texts equal", "equal texts for each class"])
+def test_with_test_documents_equal_texts_teach(tmp_path: Path, odd: str, has_unlabeled: bool) -> None:
+    texts, labels = ODD[odd]
+    test = source_of_lists([*texts[:1], "other"], labels[:2] if labels[0] != labels[1] else ["a", "b"])
+    documents = replace(corpus(), labeled=source_of_lists(texts, labels), test=test)
+    rows = run(tmp_path / "run", documents if has_unlabeled else replace(documents, unlabeled=None))
+    assert np.isfinite(rows[EXPERT].scores.values["log_loss"])
+
+
+def test_without_known_words_the_answer_is_the_expert_s_bias() -> None:
+    labels = ["rare" if i % 20 == 0 else "usual" for i in range(80)]
+    p = classifier().fit(TEXTS.labeled_texts, labels).predict_proba(["zzz yyy", "龍 龍"])
+    assert_array_equal(p[0], p[1])
+    assert p[0, 1] > 0.7
