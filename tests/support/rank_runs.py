@@ -42,6 +42,7 @@ KINDS: dict[str, dict[str, Any]] = {
         "expert_training__learning_rate": 1e-4,
     },
     "frozen": {"expert__kind": "frozen"},
+    "linear": {"expert__kind": "linear", "mixture__method": "ours"},
 }
 """No two share their batches in the same way: by documents, windows, lanes, or with nothing for some."""
 
