@@ -85,7 +85,7 @@ def test_a_classifier_is_cloned_fitted_and_shared(tmp_path: Path) -> None:
             sample_weight=weights,
         )
         answers.append(model.predict_proba(TEXTS.test_texts))
-    assert_array_equal(*answers)
+    assert_array_equal(answers[0], answers[1])
     assert model.score(TEXTS.test_texts, TEXTS.test_labels) > 0.6
     model.save_pretrained(tmp_path / "shared")
     shared = MeinClassifier.from_pretrained(str(tmp_path / "shared"), device="cpu")
