@@ -176,6 +176,7 @@ def test_a_run_killed_behind_the_last_fold_leaves_nothing_of_folds(
             tiny.run(tmp_path / "run", corpus(has_test=True), **SETTINGS)
     tiny.run(tmp_path / "run", corpus(has_test=True), resume=True, **SETTINGS)
     assert_same_folder(tmp_path / "run", unbroken)
+    assert not [*(tmp_path / "run").glob("imitators-fold-*"), *(tmp_path / "run").glob("fits*")]
 
 
 def classifier() -> MeinClassifier:
