@@ -77,7 +77,7 @@ VALUES: dict[str, dict[str, tuple[Any, ...]]] = {
         "paper": (30, None, 0.001, 0.9998, False, 5.0, 0.0, 32, 0.0),
         "paper-large": (30, None, 0.001, 0.9998, False, 5.0, 0.0, 32, 0.0),
         "transformer": (6, 2, 5e-05, 1.0, True, 1.0, 0.0, 16, 0.0),
-        "frozen": (200, 20, 0.01, 1.0, False, None, 0.0, 64, 0.0),
+        "frozen": (40, 10, 0.003, 1.0, False, None, 0.0, 16, 0.0),  # unused: it is fitted
     },
     "imitator_training": {
         "small": (5, None, 0.002, 1.0, True, None, 0.0, None, None, None),
@@ -99,12 +99,12 @@ VALUES: dict[str, dict[str, tuple[Any, ...]]] = {
 """By stage and preset; without the patience of imitators whose rate falls to zero, which had no effect."""
 
 METHODS = {  # free or sigmoid gates, whether evidence is centered, a lexicon, and who reads labeled text
-    "small": ("free", True, True, True, False),
+    "small": ("free", True, True, True, True),
     "full": ("free", True, True, False, False),
     "paper": ("sigmoid", False, False, False, False),
     "paper-large": ("sigmoid", False, False, False, False),
     "transformer": ("free", True, True, True, False),
-    "frozen": ("free", True, True, True, False),
+    "frozen": ("free", True, True, True, True),
 }
 
 

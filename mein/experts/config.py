@@ -218,7 +218,9 @@ class ExpertConfig(Settings):
             usual = traits.trainings[0]
             return f"{traits.title} cannot be trained by {self.training!r}: set expert.training to {usual}."
         if self.from_run is not None and (traits.is_fitted or not traits.learns):
-            return f"{traits.title} cannot learn from another run: set expert.kind to average, or drop from_run."
+            return (
+                f"{traits.title} cannot learn from another run: set expert.kind to average, or drop from_run."
+            )
         if self.language_model is not None and not traits.has_language_model:
             return f"expert.language_model does not apply to {self.kind!r}: set expert.kind to lm-lstm."
         return None

@@ -329,7 +329,7 @@ def test_raw_text_s_own_column_is_found_and_reported_by_every_command(tmp_path: 
     odd.write_text(content, encoding="utf-8", newline="")
     write_csv(raw, TEXTS.unlabeled_texts)
     run, named = tmp_path / "run", ["--text-column", "opinion"]
-    brief = ["--set", "pretraining.epochs=1", "--set", "pretraining.lanes=4"]
+    brief = ["--set", "expert.kind=lm-lstm", "--set", "pretraining.epochs=1", "--set", "pretraining.lanes=4"]
     commands = [
         ["train", "--labeled", odd, "--unlabeled", raw, "--out", run, *TINY, *named],
         ["store", "encode", "--like", run, "--text", raw, "--out", tmp_path / "store", "--workers", 1],

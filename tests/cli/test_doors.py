@@ -69,10 +69,10 @@ def test_both_doors_have_the_same_names_but_for_those_listed() -> None:
 
 
 ENCODER = {
-    None: ("frozen", 0.01),  # the preset of this name
+    None: ("frozen", None),  # the preset of this name
     "small": ("frozen", None),
     "transformer": ("transformer", 5e-5),
-    "frozen": ("frozen", 0.01),
+    "frozen": ("frozen", None),
 }
 
 

@@ -17,8 +17,8 @@ from mein.evaluation.comparison import Row
 from mein.evaluation.systems import CLOSED_GATES, EXPERT, IMITATORS_ONLY, MIXTURE, RANDOM_IMITATORS, TFIDF
 from mein.model.artefacts import leave as leave_artefact
 from mein.model.loading import load_model
-from mein.run import folds
-from mein.run.folds import OUT_OF_FOLD
+from mein.run import algorithm, folds
+from mein.run.folds import COMPONENTS
 from mein.run.pipeline import train_and_evaluate
 from mein.runtime.tensors import load_tensors
 from mein.training import linear
@@ -45,8 +45,14 @@ def run(path: Path, documents: Corpus, **overrides: Any) -> dict[str, Row]:
 def test_the_labels_of_a_fold_reach_no_component_of_its_documents(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To the bit, for expert, imitators and lexicon. One C: what chooses among several has seen all labels."""
+    """To the bit, for expert, imitators and lexicon.
+
+    One C, and one weight of a teacher's lexicon: these are chosen by predictions of the other folds, whose
+    fits have seen the labels of this one.
+    """
     monkeypatch.setattr(linear, "STRENGTHS", (1.0,))
+    monkeypatch.setattr(folds, "weights_of_teacher", lambda run, without: (0.5, 1.0))
+    monkeypatch.setattr(algorithm, "weights_of_teacher", lambda run: (0.5, 1.0))
     fold = np.arange(len(LABELS)) % folds.FOLDS
     monkeypatch.setattr(folds, "fold_numbers", lambda run: fold)
     names = sorted(set(LABELS))
@@ -56,7 +62,7 @@ def test_the_labels_of_a_fold_reach_no_component_of_its_documents(
     known = []
     for name, labels in (("before", LABELS), ("after", turned)):
         run(tmp_path / name, corpus(labels), mixture__method="ours")
-        known.append(load_tensors(tmp_path / name / f"{OUT_OF_FOLD}.safetensors")[0])
+        known.append(load_tensors(tmp_path / name / f"{COMPONENTS}.safetensors")[0])
     before, after = ({name: tensor.numpy() for name, tensor in some.items()} for some in known)
     for name in ("z", "lexicon", "alpha"):
         assert_array_equal(before[name][..., fold == 2, :], after[name][..., fold == 2, :])
@@ -120,7 +126,7 @@ def test_folds_follow_texts_and_not_rows(tmp_path: Path) -> None:
     shuffled = source_of_lists(texts, [LABELS[row] for row in order])
     run(tmp_path / "other", replace(corpus(), labeled=shuffled))
     fold, other = (
-        load_tensors(tmp_path / name / f"{OUT_OF_FOLD}.safetensors")[0]["fold"].numpy()
+        load_tensors(tmp_path / name / f"{COMPONENTS}.safetensors")[0]["fold"].numpy()
         for name in ("one", "other")
     )
     assert_array_equal(fold[order], other)
@@ -166,7 +172,7 @@ def test_a_run_killed_behind_the_last_fold_leaves_nothing_of_folds(
 
     def leave(folder: Any, name: str, learn: Callable[[], Any]) -> bool:
         is_new = original(folder, name, learn)
-        if name == OUT_OF_FOLD:
+        if name == COMPONENTS:
             raise Death
         return is_new
 
@@ -201,8 +207,8 @@ ODD: dict[str, tuple[list[str], list[str]]] = {
 REFUSED = {
     "two labels": "y holds one example of 'a', 'b'; add examples or drop the class.",
     "a class with one document": "y holds one example of 'c'; add examples or drop the class.",
-    "all texts equal": "y holds one text of each class, which leaves none to judge by: add other texts, or",
-    "equal texts for each class": "y holds one text of each class, which leaves none to judge by: add other",
+    "all texts equal": "y holds one text of each class, which leaves none to evaluate on: add other",
+    "equal texts for each class": "y holds one text of each class, which leaves none to evaluate on: add",
 }
 
 
