@@ -1,6 +1,5 @@
-"""Experts over pre-trained models: a fine-tuned transformer, frozen features, given probabilities."""
+"""Experts that others trained: a fine-tuned transformer, given probabilities."""
 
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -46,32 +45,6 @@ class TransformerExpert(Expert):
             inputs = _moved_to_the_end(embedded, lengths)
         with in_mode(self.network, dropout is not None), seeded(embedded.device, dropout):
             z: Tensor = self.network(**inputs).logits
-        return z
-
-
-class LinearExpert(Expert):
-    """z = W x + b over features x that a frozen encoder computed once. F: features, Y: classes."""
-
-    def __init__(self, features: int, classes: int) -> None:
-        super().__init__()
-        self.classes = classes
-        self.output = nn.Linear(features, classes)
-        nn.init.normal_(self.output.weight, std=1.0 / math.sqrt(features))
-        nn.init.zeros_(self.output.bias)
-
-    @classmethod
-    def build(cls, blueprint: Blueprint) -> "LinearExpert":
-        """One of the kind frozen."""
-        assert blueprint.row_size is not None
-        return cls(blueprint.row_size, blueprint.classes)
-
-    def embed(self, words: Tensor, lengths: Tensor, dropout: Generator | None) -> Tensor:
-        """The features (B, F), float32; there is nothing to drop out."""
-        return words.float()
-
-    def classify(self, embedded: Tensor, lengths: Tensor, dropout: Generator | None) -> Tensor:
-        """Logits z (B, Y) from features (B, F)."""
-        z: Tensor = self.output(embedded)
         return z
 
 

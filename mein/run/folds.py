@@ -1,11 +1,13 @@
 """Few labels: all of them teach, in folds, and what weighs the components was predicted out of fold.
 
 Inside a fold are the linear expert with its C, the lexicon, and imitators that learned from that expert.
-What needs no labels (idf, latent dimensions, word vectors) sees all text but test.
+What needs no labels (idf, latent dimensions, word vectors) sees all text but test. Of a fold's labels only C
+and the teacher's two weights know a little: they are chosen by predictions of the other folds.
 """
 
 import hashlib
 import math
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -35,7 +37,7 @@ from mein.mixture.mixture import random_alpha
 from mein.mixture.second_level import fit_nested, fit_weights, scale_of
 from mein.model.artefacts import ArtefactContent, leave
 from mein.model.build import build_imitators
-from mein.run.state import Run, initializing
+from mein.run.state import UNLABELED_PARTS, Run, initializing
 from mein.run.teacher import Teacher, label_documents
 from mein.run.warm_start import shards_at_random, word_vectors_of
 from mein.runtime import ranks
@@ -214,6 +216,8 @@ def out_of_fold(run: Run, imitators: Imitators) -> None:
     if ranks.is_first():  # also where an earlier process was killed right here
         for k in range(FOLDS):
             run.folder.drop(f"{_of_fold(k)}.safetensors")
+            for part in UNLABELED_PARTS:
+                shutil.rmtree(run.folder / _excerpt_name(k, part), ignore_errors=True)
         for name in (FEATURES, FITS):
             run.folder.drop(f"{name}.safetensors")
     ranks.barrier()
@@ -237,7 +241,7 @@ def imitators_of_fold(run: Run, k: int, fit: LinearFit) -> Imitators:
         run.log(f"Fold {k + 1} of {FOLDS}: imitators learn from the expert that has not seen it")
         expert = NgramExpert(run.indexer.words.size, run.classes, run.row_size)
         expert.load_state_dict(_tables(learned_features(run), fit))
-        unlabeled, held_out = (_excerpt(run, part, k) for part in ("unlabeled", "held_out"))
+        unlabeled, held_out = (_excerpt(run, part, k) for part in UNLABELED_PARTS)
         by, classes = f"fold {k + 1} of {run.folder.identity}", run.labeled.labels.classes
         teacher = Teacher(expert.to(run.device))
         if run.has_lexicon:
@@ -255,9 +259,13 @@ def imitators_of_fold(run: Run, k: int, fit: LinearFit) -> Imitators:
     return imitators
 
 
+def _excerpt_name(k: int, part: str) -> str:
+    return f"encoded/fold-{k + 1}-{part}"
+
+
 def _excerpt(run: Run, part: str, k: int) -> Store:
     """Some documents of a part, for a fold to label and to learn from."""
-    store, path = run.store(part), run.folder / f"encoded/fold-{k + 1}-{part}"
+    store, path = run.store(part), run.folder / _excerpt_name(k, part)
     wanted = MOST_DOCUMENTS if part == "unlabeled" else SCORED_DOCUMENTS
     if ranks.is_first() and not (path / "store.json").exists():
         seed = derive_seed(run.config.seed, "fold", k, part)

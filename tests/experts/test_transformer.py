@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 from torch.nn import functional
 
-from mein.experts.transformer import LinearExpert, TransformerExpert
+from mein.experts.transformer import TransformerExpert
 from mein.hub import FrozenFeatures, HubTokenizer, fetch, load_transformer
 from mein.hub.networks import read_facts, transformers_quietly
 from mein.text.batches import pad_words
@@ -111,16 +111,6 @@ def test_generators_of_one_seed_drop_out_alike_and_leave_no_trace(models: dict[s
     assert not torch.allclose(first, plain)
     assert torch.equal(torch.get_rng_state(), before)
     assert [module.training for module in expert.network.modules()] == modes
-
-
-def test_a_linear_expert_is_one_linear_layer() -> None:
-    expert = LinearExpert(features=4, classes=3)
-    words, lengths = torch.randn(5, 4, dtype=torch.float64), torch.full((5,), 4)
-    assert expert.classes == 3
-    assert expert.output.bias.tolist() == [0.0, 0.0, 0.0]
-    assert expert.embed(words, lengths, None).dtype == torch.float32
-    expected = words.float() @ expert.output.weight.T + expert.output.bias
-    torch.testing.assert_close(expert(words, lengths, seeded(0)), expected)
 
 
 @pytest.mark.parametrize("kind", KINDS)

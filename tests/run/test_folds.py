@@ -182,7 +182,8 @@ def test_a_run_killed_behind_the_last_fold_leaves_nothing_of_folds(
             tiny.run(tmp_path / "run", corpus(has_test=True), **SETTINGS)
     tiny.run(tmp_path / "run", corpus(has_test=True), resume=True, **SETTINGS)
     assert_same_folder(tmp_path / "run", unbroken)
-    assert not [*(tmp_path / "run").glob("imitators-fold-*"), *(tmp_path / "run").glob("fits*")]
+    kinds = ("imitators-fold-*", "fits*", "encoded/fold-*")
+    assert not [path for kind in kinds for path in (tmp_path / "run").glob(kind)]
 
 
 def classifier() -> MeinClassifier:
