@@ -55,7 +55,7 @@ class Command(PathCommand):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Usage, meaning, arguments, options by heading, examples."""
-        shown = self.get_params(ctx)
+        shown = [param for param in self.get_params(ctx) if not getattr(param, "hidden", False)]
         arguments = [param for param in shown if param.param_type_name == "argument"]
         options = [param for param in shown if param.param_type_name == "option"]
         needed = [_named(param) for param in options if param.required]
@@ -86,7 +86,11 @@ class Group(TyperGroup):
             meaning = (command.help or "").partition("\n")[0]
             _under(sections, command, "Commands").append((name, meaning))
         _write_sections(formatter, sections)
-        options = [(_flags(param), _meaning(param)) for param in self.get_params(ctx)]
+        options = [
+            (_flags(param), _meaning(param))
+            for param in self.get_params(ctx)
+            if not getattr(param, "hidden", False)
+        ]
         _write_sections(formatter, {"Options": options})
         formatter.write(f"\n`{ctx.command_path} COMMAND --help` has the options and examples of a command.\n")
 

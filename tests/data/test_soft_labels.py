@@ -34,7 +34,7 @@ from mein.runtime.run_folder import RunFolder
 from mein.runtime.tensors import load_tensors
 from mein.training.loop import Stage, train
 from tests.support import tiny
-from tests.support.shell import TINY, mein, refuses, write_csv
+from tests.support.shell import SIZES, mein, refuses, write_csv
 
 TEXTS = tiny.TEXTS
 TRAIN, DEV = TEXTS.labeled_texts[:60], TEXTS.labeled_texts[60:]
@@ -114,7 +114,7 @@ def table(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def run(folder: Path, words: list[str], table: Path) -> Path:
-    answer = mein("train", *words, "--soft-labels", table, "--out", folder / "run", *TINY)
+    answer = mein("train", *words, "--soft-labels", table, "--out", folder / "run", *SIZES)
     assert answer.code == 0, answer
     assert "Stage 1" not in answer.out
     assert "Stage 2" in answer.out
@@ -148,7 +148,7 @@ def test_the_mixture_is_no_worse_on_dev_than_the_teacher(
 ) -> None:
     """Also where imitators have learned enough to do harm."""
     longer = ["--set", "imitator_training.epochs=8", "--set", "imitator_training.learning_rate=0.03"]
-    assert mein("train", *words, "--soft-labels", table, "--out", tmp_path / "run", *TINY, *longer).code == 0
+    assert mein("train", *words, "--soft-labels", table, "--out", tmp_path / "run", *SIZES, *longer).code == 0
     model = load_model(tmp_path / "run", "cpu")
     assert (np.abs(model.gates) > 1).all()
     assert error(model.log_probs(DEV), DEV_LABELS) <= error(teacher_probs(DEV), DEV_LABELS)
@@ -200,14 +200,14 @@ def test_every_format_gives_the_same(
 ) -> None:
     rows = rows_of(ALL)
     soft_labels = write(tmp_path / name, by_name(rows) if name.startswith("named") else rows)
-    assert mein("train", *words, "--soft-labels", soft_labels, "--out", tmp_path / "run", *TINY).code == 0
+    assert mein("train", *words, "--soft-labels", soft_labels, "--out", tmp_path / "run", *SIZES).code == 0
     for artefact in ("imitators.safetensors", "mixture.safetensors", "predictions.parquet"):
         assert (tmp_path / "run" / artefact).read_bytes() == (run / artefact).read_bytes()
 
 
 def test_a_setting_names_the_file_as_well(tmp_path: Path, words: list[str], run: Path, table: Path) -> None:
     settings = ["--set", "expert.kind=given", "--set", f"expert.model={table}"]
-    assert mein("train", *words, *settings, "--out", tmp_path / "run", *TINY).code == 0
+    assert mein("train", *words, *settings, "--out", tmp_path / "run", *SIZES).code == 0
     assert tiny.artefacts(tmp_path / "run") == tiny.artefacts(run)
 
 
@@ -295,14 +295,14 @@ WRONG: dict[str, tuple[str, Callable[[Rows], Rows], str]] = {
 def test_a_file_that_cannot_be_used_is_refused(tmp_path: Path, words: list[str], wrong: str) -> None:
     name, change, sentence = WRONG[wrong]
     path, out = write(tmp_path / name, change(rows_of(ALL))), tmp_path / "run"
-    command = ["train", *words, "--soft-labels", path, "--out", out, *TINY]
+    command = ["train", *words, "--soft-labels", path, "--out", out, *SIZES]
     refuses(sentence, *command)
     assert not out.exists()
 
 
 def test_a_resumed_run_must_have_the_same_teacher(tmp_path: Path, words: list[str]) -> None:
     path, out = write(tmp_path / "t.jsonl", rows_of(ALL)), tmp_path / "run"
-    command = ["train", *words, "--soft-labels", path, "--out", out, *TINY]
+    command = ["train", *words, "--soft-labels", path, "--out", out, *SIZES]
     assert mein(*command).code == 0
     (out / "done").unlink()
     turned = [row | {"probabilities": row["probabilities"][::-1]} for row in rows_of(ALL)]
@@ -312,7 +312,7 @@ def test_a_resumed_run_must_have_the_same_teacher(tmp_path: Path, words: list[st
 
 def test_a_refused_file_can_be_fixed(tmp_path: Path, words: list[str], run: Path) -> None:
     path = write(tmp_path / "t.parquet", rows_of(ALL[:-1]))
-    command = ["train", *words, "--soft-labels", path, "--out", tmp_path / "run", *TINY]
+    command = ["train", *words, "--soft-labels", path, "--out", tmp_path / "run", *SIZES]
     refuses(r".* have no row for document 40 of .*test\.csv: .*", *command)
     write(path, rows_of(ALL))
     assert mein(*command).code == 0
@@ -323,10 +323,10 @@ def test_a_missing_teacher_is_refused(tmp_path: Path, words: list[str]) -> None:
     sentence = (
         r"expert\.kind is 'given' but no soft labels are: use --soft-labels FILE, or soft_labels= in Python\."
     )
-    refuses(sentence, "train", *words, "--set", "expert.kind=given", "--out", tmp_path / "run", *TINY)
+    refuses(sentence, "train", *words, "--set", "expert.kind=given", "--out", tmp_path / "run", *SIZES)
     sentence = r".*nowhere\.csv.*"
     given = ["--soft-labels", tmp_path / "nowhere.csv"]
-    refuses(sentence, "train", *words, *given, "--out", tmp_path / "run", *TINY)
+    refuses(sentence, "train", *words, *given, "--out", tmp_path / "run", *SIZES)
 
 
 # Prediction.
@@ -357,7 +357,7 @@ def test_imitators_alone_need_no_teacher(
 ) -> None:
     """Even where its file is gone."""
     soft_labels, out = write(tmp_path / "t.parquet", rows_of(ALL)), tmp_path / "out.parquet"
-    assert mein("train", *words, "--soft-labels", soft_labels, "--out", tmp_path / "run", *TINY).code == 0
+    assert mein("train", *words, "--soft-labels", soft_labels, "--out", tmp_path / "run", *SIZES).code == 0
     soft_labels.unlink()
     assert mein("predict", tmp_path / "run", others[0], "--imitators-only", "--out", out).code == 0
     wanted = load_model(run, "cpu").imitator_log_probs(NEW)

@@ -32,7 +32,7 @@ from mein.runtime.tensors import load_tensors
 from mein.text.words import Words
 from tests.support import hub_models, tiny
 from tests.support.dying import ALWAYS, NEVER, Death, Dying, assert_same_folder
-from tests.support.shell import TINY, mein, refuses, write_corpus, write_csv
+from tests.support.shell import SIZES, mein, refuses, write_corpus, write_csv
 
 pytestmark = pytest.mark.usefixtures("unsynced")
 
@@ -202,7 +202,7 @@ def test_a_model_of_others_must_be_named(kind: str) -> None:
 
 
 def test_every_pair_is_either_allowed_or_forbidden() -> None:
-    kinds = ("lstm", *OF_LANGUAGE, "average", *OF_HUB, "given")
+    kinds = ("lstm", *OF_LANGUAGE, "average", *OF_HUB, "linear", "given")
     assert Counter([*ALLOWED, *FORBIDDEN]) == Counter((k, t) for k in kinds for t in TRAININGS)
 
 
@@ -438,7 +438,7 @@ def test_pretraining_reads_no_label(tmp_path: Path) -> None:
     for labels in (None, ["poison"] * len(TRAINING_TEXT), range(len(TRAINING_TEXT))):
         text = write_csv(tmp_path / "text.csv", TRAINING_TEXT, labels)
         out = tmp_path / f"lm{len(found)}"
-        assert mein("pretrain", "--text", text, "--out", out, *TINY, *BRIEF).code == 0
+        assert mein("pretrain", "--text", text, "--out", out, *SIZES, *BRIEF).code == 0
         found.append(tiny.artefacts(out))
     assert found[1] == found[0]
     assert found[2] == found[0]
@@ -470,7 +470,7 @@ def test_pretrain_reports_how_good_the_kept_model_is(tmp_path: Path, words: list
     out = tmp_path / "lm"
     wild = ["--set", "pretraining.learning_rate=3.0", "--set", "optimizer.schedule=constant"]
     wild += ["--set", "pretraining.epochs=4"]
-    answer = mein("pretrain", "--text", words[1], "--text", words[3], "--out", out, *TINY, *BRIEF, *wild)
+    answer = mein("pretrain", "--text", words[1], "--text", words[3], "--out", out, *SIZES, *BRIEF, *wild)
     assert answer.code == 0, answer
     perplexities = [line["perplexity"] for line in RunFolder(out).metrics("language_model")]
     assert min(perplexities) < perplexities[-1]
@@ -483,7 +483,7 @@ def test_pretrain_reports_how_good_the_kept_model_is(tmp_path: Path, words: list
 
 def test_train_takes_over_a_language_model(tmp_path: Path, words: list[str], models: Path) -> None:
     lm, out = models / "lm-lstm", tmp_path / "run"
-    answer = mein("train", *words, *from_lm(lm), "--out", out, *TINY, *BRIEF)
+    answer = mein("train", *words, *from_lm(lm), "--out", out, *SIZES, *BRIEF)
     assert answer.code == 0, answer
     assert "language model learns" not in answer.out
     assert (out / "words.txt").read_bytes() == (lm / "words.txt").read_bytes()
@@ -496,7 +496,7 @@ def test_the_run_of_another_expert_serves_as_a_language_model(
     tmp_path: Path, words: list[str], honest: Honest
 ) -> None:
     out = tmp_path / "run"
-    assert mein("train", *words, *from_lm(honest[0]), "--out", out, *TINY, *BRIEF).code == 0
+    assert mein("train", *words, *from_lm(honest[0]), "--out", out, *SIZES, *BRIEF).code == 0
     assert (out / "words.txt").read_bytes() == honest[1]["words.txt"]
     assert not (out / "language_model.safetensors").exists()
 
@@ -519,7 +519,7 @@ def test_a_language_model_that_does_not_fit_is_refused(
     trained = rf"The language model in .*{kind} was trained with other settings"
     sentence = rf"{trained}: set {setting}={theirs}, instead of {ours}\."
     change = ["--set", f"{setting}={ours}"]
-    refuses(sentence, "train", *words, *from_lm(models / kind), "--out", tmp_path / "run", *TINY, *change)
+    refuses(sentence, "train", *words, *from_lm(models / kind), "--out", tmp_path / "run", *SIZES, *change)
     assert not (tmp_path / "run/config.json").exists()
 
 
@@ -534,7 +534,7 @@ def test_an_expert_may_read_more_or_less_of_a_document_than_its_language_model(
     (lm / "config.json").write_text(json.dumps(content), encoding="utf-8")
     seal(RunFolder(lm))
     length = ["--set", f"words.max_length={ours}"]
-    assert mein("train", *words, *from_lm(lm), "--out", out, *TINY, *BRIEF, *length).code == 0
+    assert mein("train", *words, *from_lm(lm), "--out", out, *SIZES, *BRIEF, *length).code == 0
     assert read_config(RunFolder(out)).words.max_length == ours
     assert (out / "words.txt").read_bytes() == (lm / "words.txt").read_bytes()
 
@@ -543,7 +543,7 @@ def test_a_language_model_brings_the_settings_that_it_needs(
     tmp_path: Path, words: list[str], models: Path
 ) -> None:
     """No --set names the kind and the sizes, which are not the preset's."""
-    pairs = [pair for pair in zip(TINY[::2], TINY[1::2], strict=True) if not pair[1].startswith("expert.")]
+    pairs = [pair for pair in zip(SIZES[::2], SIZES[1::2], strict=True) if not pair[1].startswith("expert.")]
     kept = [word for pair in pairs for word in pair]
     answer = mein("train", *words, *from_lm(models / "elmo-lstm"), "--out", tmp_path / "run", *kept)
     assert answer.code == 0, answer
@@ -553,7 +553,7 @@ def test_a_language_model_brings_the_settings_that_it_needs(
 def test_a_folder_without_a_language_model_is_refused(tmp_path: Path, words: list[str], run: Run) -> None:
     for folder in (tmp_path / "nothing", run("lstm", "plain")):
         sentence = f"{folder} holds no language model: make one with `mein pretrain` in a folder .*"
-        refuses(sentence, "train", *words, *from_lm(folder), "--out", tmp_path / "run", *TINY)
+        refuses(sentence, "train", *words, *from_lm(folder), "--out", tmp_path / "run", *SIZES)
         assert not (tmp_path / "run").exists()
 
 
@@ -561,16 +561,16 @@ def test_a_run_with_another_language_model_records_where_it_is_from(
     tmp_path: Path, words: list[str], models: Path
 ) -> None:
     lm, first = models / "lm-lstm", tmp_path / "first"
-    assert mein("train", *words, *from_lm(lm), "--out", first, *TINY, *BRIEF).code == 0
+    assert mein("train", *words, *from_lm(lm), "--out", first, *SIZES, *BRIEF).code == 0
     sentence = rf"{first} started from the language model in {lm.resolve()}: give that\."
-    refuses(sentence, "train", *words, *from_lm(first), "--out", tmp_path / "run", *TINY)
+    refuses(sentence, "train", *words, *from_lm(first), "--out", tmp_path / "run", *SIZES)
 
 
 def test_a_language_model_does_not_apply_to_others(tmp_path: Path, words: list[str], models: Path) -> None:
     lm = models / "lm-lstm"
     sentence = r"expert\.language_model does not apply to 'lstm': set expert\.kind to lm-lstm\."
     given = [*from_lm(lm), "--set", "expert.kind=lstm"]
-    refuses(sentence, "train", *words, *given, "--out", tmp_path / "run", *TINY)
+    refuses(sentence, "train", *words, *given, "--out", tmp_path / "run", *SIZES)
 
 
 @pytest.mark.parametrize("kind", ["lstm", "given"])
@@ -582,7 +582,7 @@ def test_pretrain_refuses_experts_without_a_language_model(
         "and remove expert.language_model."
     )
     given = ["--text", words[1], "--set", f"expert.kind={kind}"]
-    refuses(sentence, "pretrain", *given, "--out", tmp_path / "lm", *TINY)
+    refuses(sentence, "pretrain", *given, "--out", tmp_path / "lm", *SIZES)
     assert not (tmp_path / "lm").exists()
 
 

@@ -10,13 +10,13 @@ import torch
 from safetensors.torch import load_file
 
 from tests.support import hub_models
-from tests.support.shell import TINY, mein, refuses, write_csv
+from tests.support.shell import SIZES, mein, refuses, write_csv
 
 SCRIPT = Path(__file__).parents[2] / "scripts/adapt.py"
 SMALL = [
     "--preset",
     "transformer",
-    *TINY,
+    *SIZES,
     "--set",
     "words.max_length=12",
     "--set",
@@ -59,6 +59,6 @@ def test_pretrain_refuses_a_transformer(tmp_path: Path, kind: str) -> None:
     text = write_csv(tmp_path / "raw.csv", texts(9))
     refuses(
         rf"expert\.kind is '{kind}': mein pre-trains no transformer\. Use scripts/adapt\.py of the .*",
-        *("pretrain", "--text", text, "--out", tmp_path / "out", "--preset", kind, *TINY),
+        *("pretrain", "--text", text, "--out", tmp_path / "out", "--preset", kind, *SIZES),
     )
     assert not (tmp_path / "out").exists()

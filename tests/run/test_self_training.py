@@ -323,7 +323,7 @@ def test_the_shell_compares_one_with_the_previous_run_while_there_is_one(files: 
         (
             ["--from-run", "first", "--set", "expert.kind=given"],
             "labeled.csv",
-            r"Given probabilities cannot learn from another run: remove expert\.from_run\.",
+            r"Given probabilities cannot learn from another run: set expert\.kind to average, or .*",
         ),
     ],
 )

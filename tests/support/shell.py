@@ -19,8 +19,8 @@ from paper.__main__ import main as paper_main
 from tests.support.tiny import SETTINGS, TEXTS
 
 ROOT = Path(__file__).parents[2]
-OVERRIDES = {"expert.kind": "average"} | SETTINGS  # it learns by steps, as most kinds do
-TINY = [word for key, value in OVERRIDES.items() for word in ("--set", f"{key}={json.dumps(value)}")]
+SIZES = [word for key, value in SETTINGS.items() for word in ("--set", f"{key}={json.dumps(value)}")]
+TINY = ["--set", "expert.kind=average", *SIZES]  # it learns by steps, as most kinds do
 
 
 @dataclass(frozen=True)
