@@ -2,6 +2,7 @@
 
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -131,9 +132,9 @@ def test_predictions_of_imitators_keep_no_graph() -> None:
     ],
 )
 def test_the_shell_reports_a_full_gpu(
-    problem: RuntimeError, cause: str, monkeypatch: pytest.MonkeyPatch
+    problem: RuntimeError, cause: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answer = mein_failing(problem, monkeypatch)
+    answer = mein_failing(problem, tmp_path, monkeypatch)
     assert answer.code == 2
     assert answer.err == (
         f"Error: The GPU's memory is full ({cause}): stop what else runs on it, or lower --jobs, and give "
@@ -141,14 +142,14 @@ def test_the_shell_reports_a_full_gpu(
     )
 
 
-def test_other_errors_of_torch_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_errors_of_torch_are_not_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RuntimeError, match="mat1 and mat2"):
-        mein_failing(RuntimeError("mat1 and mat2 shapes cannot be multiplied"), monkeypatch)
+        mein_failing(RuntimeError("mat1 and mat2 shapes cannot be multiplied"), tmp_path, monkeypatch)
 
 
-def mein_failing(problem: RuntimeError, monkeypatch: pytest.MonkeyPatch) -> Answer:
+def mein_failing(problem: RuntimeError, path: Path, monkeypatch: pytest.MonkeyPatch) -> Answer:
     def fail(*_: object) -> None:
         raise problem
 
     monkeypatch.setattr("mein.data.demo.demo_corpus", fail)
-    return mein("demo")
+    return mein("demo", "--out", path / "run")
