@@ -7,7 +7,7 @@ version="${1:-3.12}"
 wheels="$(mktemp -d)"
 trap 'rm -rf "$wheels"' EXIT
 python3 -m pip download --quiet --disable-pip-version-check --only-binary=:all: --python-version "$version" \
-    --dest "$wheels" --constraint constraints.txt pydantic
+    --dest "$wheels" --constraint constraints.txt pydantic filelock
 rm -rf .carry/site
 mkdir -p .carry/site
 for wheel in "$wheels"/*.whl; do

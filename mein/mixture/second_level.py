@@ -18,20 +18,21 @@ def scale_of(component: np.ndarray, weights: np.ndarray | None = None) -> float:
 
 
 def fit_weights(
-    components: np.ndarray, labels: np.ndarray, documents: np.ndarray | None = None
+    components: np.ndarray, labels: np.ndarray, documents: np.ndarray | None = None, first: int = 0
 ) -> np.ndarray:
-    """a and w_j (1 + J,) of components (1 + J, n, Y), the expert's logits first, by penalized log-loss.
+    """a and w_j (1 + J,) of components (1 + J, n, Y), by penalized log-loss.
 
-    documents (n,): the weight of each. With integer weights it is as if documents were repeated. Without
-    documents a = 1 and w = 0.
+    first: which component is the expert, of weight a. documents (n,): the weight of each. With integer
+    weights it is as if documents were repeated. Without documents a = 1 and w = 0.
     """
+    alone = np.zeros(len(components))
+    alone[first] = 1.0
     if not len(labels):
-        return np.array([1.0] + [0.0] * (len(components) - 1))
+        return alone
     counts = np.ones(len(labels)) if documents is None else documents.astype(np.float64)
     scales = np.array([scale_of(one, counts) for one in components])
     c = components / scales[:, None, None]
-    start = np.zeros(len(scales))
-    start[0] = scales[0]  # a = 1
+    start = alone * scales  # a = 1
     rows = np.arange(len(labels))
 
     def objective(t: np.ndarray) -> tuple[float, np.ndarray]:
@@ -44,7 +45,8 @@ def fit_weights(
         gradient: np.ndarray = np.einsum("n,ny,jny->j", counts, p, c) + 2 * RIDGE * (t - start)
         return loss, gradient
 
-    bounds = [(0.05 * scales[0], LARGEST * max(1.0, scales[0]))] + [(0.0, LARGEST)] * (len(scales) - 1)
+    bounds = [(0.0, LARGEST)] * len(scales)
+    bounds[first] = (0.05 * scales[first], LARGEST * max(1.0, scales[first]))
     found = minimize(objective, start, jac=True, method="L-BFGS-B", bounds=bounds)
     weights: np.ndarray = found.x / scales
     return weights

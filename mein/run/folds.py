@@ -27,7 +27,6 @@ from mein.evaluation.systems import (
     SYSTEMS,
     TFIDF,
 )
-from mein.experts.base import Expert
 from mein.experts.linear import NgramExpert
 from mein.imitators.reference import Imitators
 from mein.mixture.gates import Weights
@@ -37,23 +36,20 @@ from mein.mixture.mixture import random_alpha
 from mein.mixture.second_level import fit_nested, fit_weights, scale_of
 from mein.model.artefacts import ArtefactContent, leave
 from mein.model.build import build_imitators
+from mein.run.linear_fits import FEATURES, FITS, MOST_DOCUMENTS, LinearFits, learned_fits
 from mein.run.state import UNLABELED_PARTS, Run, initializing
 from mein.run.teacher import Teacher, label_documents
-from mein.run.warm_start import shards_at_random, word_vectors_of
 from mein.runtime import ranks
 from mein.runtime.seeds import derive_seed
 from mein.runtime.tensors import load_tensors
 from mein.store.store import Store
 from mein.store.writing import drawn_from_few_shards, write_excerpt
-from mein.text.features import TextFeatures, learn_features, side_by_side
-from mein.text.ragged import Ragged, concatenate, parted
-from mein.training.linear import FoldedFits, LinearFit, fit_in_folds, folds_of
+from mein.training.linear import Reduced, fit_in_folds, folds_of
 from mein.training.stages import center_evidence, train_imitators
 
 FOLDS = 5
-FEATURES, FITS, COMPONENTS = "features", "fits", "folds"
+COMPONENTS = "folds"
 OUT_OF_FOLD = "labeled"  # the name of what is evaluated where there is no test set
-MOST_DOCUMENTS = 40_000  # unlabeled ones that features are learned from, and that imitators of a fold read
 EPOCHS = 0.4  # of stage 2's, for the imitators of a fold: with all, errors are 1% lower (log/)
 SCORED_DOCUMENTS = 500  # held out, on which a fold's imitators are validated
 
@@ -67,102 +63,9 @@ def fold_numbers(run: Run) -> np.ndarray:
     return folds_of(keys, run.labeled.train_ids, FOLDS, order)
 
 
-def fit_expert(run: Run, expert: Expert) -> Weights:
-    """Line 1: fit the linear expert in folds, and once on all labels, which is what it keeps."""
-    assert isinstance(expert, NgramExpert)
-    run.log("Stage 1: the linear expert learns from all labels, and from those outside each fold")
-    features, fits = learned_features(run), learned_fits(run)
-    expert.load_state_dict(_tables(features, fits.last))
-    rows = fold_numbers(run) >= 0
-    labeled = run.labeled
-    a = fit_weights(fits.out_of_fold[None, rows], labeled.train_ids[rows], labeled.train_weights[rows])
-    return Weights(np.zeros(0), temperature=float(1 / a[0]))
-
-
-def learned_features(run: Run) -> TextFeatures:
-    """What needs no labels, from the labeled text and some of the unlabeled."""
-
-    def learned() -> ArtefactContent:
-        run.log("Features are learned from the text, without labels")
-        vectors = word_vectors_of(run)
-        own, labeled = parted(run.store("train").words(), run.row_size)
-        dense, unlabeled = parted(_some_rows(run), run.row_size)
-        found = learn_features(
-            labeled,
-            unlabeled,
-            vectors,
-            dense if len(dense) else own,
-            run.indexer.words.size,
-            derive_seed(run.config.seed, FEATURES),
-        )
-        return {name: torch.from_numpy(array) for name, array in found.tensors().items()}, {}
-
-    leave(run.folder, FEATURES, learned)
-    tensors, _ = load_tensors(run.folder / f"{FEATURES}.safetensors")
-    return TextFeatures(run.indexer.words.size, **{name: array.numpy() for name, array in tensors.items()})
-
-
-def _some_rows(run: Run) -> Ragged:
-    """The rows of at most `MOST_DOCUMENTS` unlabeled documents, from shards in a drawn order."""
-    if not run.has_imitators:
-        return Ragged(np.zeros(0, np.int32), np.zeros(1, np.int64))
-    shards, documents = list[Ragged](), 0
-    for words in shards_at_random([run.store("unlabeled")], run.config.seed):
-        shards.append(words.take(np.arange(min(len(words), MOST_DOCUMENTS - documents))))
-        documents += len(shards[-1])
-        if documents >= MOST_DOCUMENTS:
-            break
-    return concatenate(shards)
-
-
-def learned_fits(run: Run) -> FoldedFits:
-    """The linear fits of all folds, and the last one, over all features of the labeled documents."""
-    features = learned_features(run)
-
-    def learned() -> ArtefactContent:
-        dense, words = parted(run.store("train").words(), run.row_size)
-        x = features.ngrams(words)
-        x = side_by_side([x, x @ features.latent, features.sums(words), dense * features.dense])
-        columns = np.unique(x.indices)  # of the others, ridge leaves all weights at zero
-        labeled, fold = run.labeled, fold_numbers(run)
-        found = fit_in_folds(x[:, columns], labeled.train_ids, labeled.train_weights, fold, run.classes)
-        every = (*found.folds, found.last)
-        tensors = {
-            "columns": torch.from_numpy(columns.astype(np.int64)),
-            "weights": torch.from_numpy(np.stack([fit.weights for fit in every])),
-            "bias": torch.from_numpy(np.stack([fit.bias for fit in every])),
-            "out_of_fold": torch.from_numpy(found.out_of_fold),
-        }
-        return tensors, {"strengths": [fit.strength for fit in every]}
-
-    leave(run.folder, FITS, learned)
-    tensors, facts = load_tensors(run.folder / f"{FITS}.safetensors")
-    arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
-    size = len(features.codes) + features.latent.shape[1] + features.vectors.shape[1] + len(features.dense)
-    fits = []
-    for weights, bias, strength in zip(arrays["weights"], arrays["bias"], facts["strengths"], strict=True):
-        full = np.zeros((size, weights.shape[1]))
-        full[arrays["columns"]] = weights
-        fits.append(LinearFit(full, bias, strength))
-    return FoldedFits(tuple(fits[:-1]), fits[-1], arrays["out_of_fold"])
-
-
-def _tables(features: TextFeatures, fit: LinearFit) -> dict[str, torch.Tensor]:
-    """A fit as the expert keeps it: latent dimensions and vectors are multiplied out."""
-    F, d = features.latent.shape
-    D = features.vectors.shape[1]
-    arrays = {
-        "codes": features.codes,
-        "idf": features.idf,
-        "weights": fit.weights[:F] + features.latent @ fit.weights[F : F + d],
-        "table": features.vectors @ fit.weights[F + d : F + d + D],
-        "dense": features.dense[:, None] * fit.weights[F + d + D :],
-        "bias": fit.bias,
-    }
-    return {
-        name: torch.from_numpy(array if name == "codes" else array.astype(np.float32))
-        for name, array in arrays.items()
-    }
+def fits_of(run: Run) -> LinearFits:
+    """The linear fits of all folds, and the last ones, on all labels."""
+    return learned_fits(run, fold_numbers(run))
 
 
 def lexicon_of_fold(run: Run, k: int) -> Lexicon:
@@ -187,11 +90,14 @@ def lexicon_out_of_fold(run: Run) -> np.ndarray:
     return found
 
 
-def weights_of_teacher(run: Run, without: int | None = None) -> tuple[float, float]:
+def weights_of_teacher(
+    run: Run, without: int | None = None, fits: LinearFits | None = None
+) -> tuple[float, float]:
     """The gate of the lexicon in a teacher, and tau; fitted without the labels of a fold, if one is named."""
     fold, labeled = fold_numbers(run), run.labeled
     rows = np.flatnonzero((fold >= 0) & (fold != without))
-    parts = np.stack([learned_fits(run).out_of_fold, lexicon_out_of_fold(run)])[:, rows]
+    fits = fits_of(run) if fits is None else fits
+    parts = np.stack([fits.expert_out_of_fold(), lexicon_out_of_fold(run)])[:, rows]
     a, lexicon = fit_weights(parts, labeled.train_ids[rows], labeled.train_weights[rows])
     return float(lexicon / a), float(1 / a)
 
@@ -200,15 +106,20 @@ def out_of_fold(run: Run, imitators: Imitators) -> None:
     """Leave the logits of every component for each labeled document, by what has not seen its label."""
 
     def learned() -> ArtefactContent:
-        fits, fold = learned_fits(run), fold_numbers(run)
+        fits, fold = fits_of(run), fold_numbers(run)
         pieces = run.store("train").pieces()
         alpha = np.zeros((len(imitators.windows), len(fold), run.classes))
-        for k in range(len(fits.folds) if run.has_imitators else 0):
+        for k in range(int(fold.max()) + 1 if run.has_imitators else 0):
             held = np.flatnonzero(fold == k)
-            own = imitators_of_fold(run, k, fits.folds[k])
+            own = imitators_of_fold(run, k, fits)
             of_held = imitator_alpha(own, pieces.take(held), run.classes)
             alpha[:, held] = of_held / _scales(run, own)[:, None, None]
-        arrays = {"z": fits.out_of_fold, "lexicon": lexicon_out_of_fold(run), "alpha": alpha, "fold": fold}
+        arrays = {
+            "z": fits.expert_out_of_fold(),
+            "lexicon": lexicon_out_of_fold(run),
+            "alpha": alpha,
+            "fold": fold,
+        }
         arrays["scales"] = _scales(run, imitators) if run.has_imitators else np.zeros(0)
         return {name: torch.from_numpy(array) for name, array in arrays.items()}, {}
 
@@ -227,7 +138,7 @@ def _of_fold(k: int) -> str:
     return f"imitators-fold-{k + 1}"
 
 
-def imitators_of_fold(run: Run, k: int, fit: LinearFit) -> Imitators:
+def imitators_of_fold(run: Run, k: int, fits: LinearFits) -> Imitators:
     """Imitators that learned from the expert of a fold, on some of the unlabeled text.
 
     Networks of their own: folds that share an embedding tell each other the labels (log/).
@@ -240,12 +151,12 @@ def imitators_of_fold(run: Run, k: int, fit: LinearFit) -> Imitators:
     def learn(imitators: Imitators) -> Weights:
         run.log(f"Fold {k + 1} of {FOLDS}: imitators learn from the expert that has not seen it")
         expert = NgramExpert(run.indexer.words.size, run.classes, run.row_size)
-        expert.load_state_dict(_tables(learned_features(run), fit))
+        expert.load_state_dict(fits.expert_of(k))
         unlabeled, held_out = (_excerpt(run, part, k) for part in UNLABELED_PARTS)
         by, classes = f"fold {k + 1} of {run.folder.identity}", run.labeled.labels.classes
         teacher = Teacher(expert.to(run.device))
         if run.has_lexicon:
-            gate, tau = weights_of_teacher(run, without=k)
+            gate, tau = weights_of_teacher(run, k, fits)
             teacher = Teacher(teacher.expert, lexicon_of_fold(run, k).with_gate(gate).logits, tau)
         label_documents(teacher, [unlabeled, held_out], classes, by, run.runtime.reporter)
         settings = run.config.imitator_training.resolved(run.config.optimizer)
@@ -343,5 +254,5 @@ def _floor(run: Run, fold: np.ndarray) -> np.ndarray:
     texts: Sequence[str] = labeled.train_texts
     vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"\w+")
     has_words = any(map(vectorizer.build_analyzer(), texts))
-    x = side_by_side([vectorizer.fit_transform(texts) if has_words else np.zeros((len(texts), 0))])
+    x = Reduced.of([vectorizer.fit_transform(texts) if has_words else np.zeros((len(texts), 0))]).rows
     return fit_in_folds(x, labeled.train_ids, labeled.train_weights, fold, run.classes).out_of_fold

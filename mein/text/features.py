@@ -3,11 +3,10 @@
 Not part of vectors.py, which learns from running text, while these describe documents.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse import csr_array, hstack
+from scipy.sparse import csr_array
 
 from mein.text.ragged import Ragged
 from mein.text.words import SPECIALS
@@ -77,6 +76,16 @@ class TextFeatures:
     def sums(self, words: Ragged) -> np.ndarray:
         """v (n, D) of documents."""
         return summed(words_only(words), self.vectors)
+
+    def blocks(self, words: Ragged, dense: np.ndarray) -> dict[str, csr_array | np.ndarray]:
+        """All features of documents, of which an encoder computed dense (n, M): blocks (n, D_b) by name."""
+        x = self.ngrams(words)
+        return {
+            "ngrams": x,
+            "latent": x @ self.latent,
+            "vectors": self.sums(words),
+            "encoder": dense * self.dense,
+        }
 
     def tensors(self) -> dict[str, np.ndarray]:
         """Everything but the size of the vocabulary, by name."""
@@ -164,8 +173,3 @@ def _weighted(counts: csr_array, idf: np.ndarray) -> csr_array:
     norms = np.sqrt(np.bincount(rows, values.astype(np.float64) ** 2, minlength=counts.shape[0]))
     values = (values / np.where(norms > 0, norms, 1.0)[rows]).astype(np.float32)
     return csr_array((values, counts.indices, counts.indptr), shape=counts.shape)
-
-
-def side_by_side(parts: Sequence[csr_array | np.ndarray]) -> csr_array:
-    """Blocks of features side by side, float64, as scikit-learn's solver takes them fastest."""
-    return csr_array(hstack([csr_array(part) for part in parts], format="csr"), dtype=np.float64)

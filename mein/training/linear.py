@@ -3,8 +3,10 @@
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
+from scipy.linalg import cholesky, solve_triangular
 from scipy.sparse import csr_array
 from scipy.special import log_softmax
 from sklearn.exceptions import ConvergenceWarning
@@ -12,6 +14,9 @@ from sklearn.linear_model import LogisticRegression
 
 STRENGTHS = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)  # C, the inverse of regularization
 STEPS = 300
+JITTER = 1e-9  # of the mean squared norm of a row: equal documents, and more of them than features
+
+Block: TypeAlias = csr_array | np.ndarray  # features of documents (n, D)
 
 
 @dataclass(frozen=True)
@@ -23,9 +28,41 @@ class LinearFit:
     strength: float = 1.0
     """C."""
 
-    def logits(self, x: csr_array) -> np.ndarray:
+    def logits(self, x: Block) -> np.ndarray:
         """z (n, Y)."""
         found: np.ndarray = x @ self.weights + self.bias
+        return found
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """Documents as rows of n numbers with the same inner products as all their features x (n, D) have.
+
+    The penalty depends on inner products only, so that a fit over these rows is the fit over x, W = x' V,
+    where `duals` gives V. V is small: a number for each document and class, zero for documents that the fit
+    did not learn from.
+    """
+
+    rows: np.ndarray
+    """L (n, n), lower triangular: L L' = x x'."""
+
+    @classmethod
+    def of(cls, blocks: Sequence[Block]) -> "Reduced":
+        """From blocks of features (n, D_b) side by side."""
+        n = blocks[0].shape[0]
+        products = np.zeros((n, n))
+        for block in blocks:
+            x = block.astype(np.float64)
+            products += (x @ x.T).toarray() if isinstance(x, csr_array) else x @ x.T
+        size = float(np.trace(products)) / max(n, 1)
+        products[np.diag_indices(n)] += JITTER * size if size > 0 else 1.0
+        return cls(cholesky(products, lower=True) if size > 0 else np.zeros((n, 0)))
+
+    def duals(self, weights: np.ndarray) -> np.ndarray:
+        """V (n, Y) of weights (n, Y) over the rows."""
+        if not self.rows.size:
+            return np.zeros((len(self.rows), weights.shape[1]))
+        found: np.ndarray = solve_triangular(self.rows, weights, trans="T", lower=True)
         return found
 
 
@@ -40,7 +77,7 @@ class FoldedFits:
 
 
 def fit_in_folds(
-    x: csr_array, labels: np.ndarray, weights: np.ndarray, fold: np.ndarray, classes: int
+    x: Block, labels: np.ndarray, weights: np.ndarray, fold: np.ndarray, classes: int
 ) -> FoldedFits:
     """Fit documents x (n, D) with labels and weights (n,); fold (n,): -1 for those that always teach.
 
@@ -69,7 +106,7 @@ def _best(losses: np.ndarray) -> int:
 
 
 def _path(
-    x: csr_array,
+    x: Block,
     labels: np.ndarray,
     weights: np.ndarray,
     teaches: np.ndarray,

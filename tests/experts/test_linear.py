@@ -1,5 +1,7 @@
 """The linear expert computes what its fit says: x W + b over all features, whatever batch a text is in."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -7,11 +9,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from mein.experts.linear import NgramExpert
 from mein.mixture.inference import expert_logits
-from mein.run.folds import _tables
+from mein.run.linear_fits import VIEWS, LinearFits
 from mein.text.batches import pad_words
-from mein.text.features import TextFeatures, learn_features, side_by_side
+from mein.text.features import learn_features
 from mein.text.ragged import Ragged, beside, ragged
-from mein.training.linear import LinearFit
 
 V, Y, D = 11, 3, 4
 RNG = np.random.default_rng(0)
@@ -19,13 +20,34 @@ WORDS = [[2, 3, 2, 3, 3, 1], [4, 1], [1], [5, 6, 7, 2, 3, 9, 1], [], [10, 10, 1]
 NEW = [*WORDS, [8, 8, 8, 1], [2, 3], [9, 2, 3, 2, 1]]
 
 
-def learned(size: int) -> tuple[TextFeatures, LinearFit, np.ndarray]:
-    """Features with an encoder's of this size, a fit over them that was drawn, an encoder's answers."""
+def learned(size: int) -> tuple[LinearFits, np.ndarray]:
+    """Fits that were drawn, over features with an encoder's of this size; the encoder's answers for NEW."""
     dense = RNG.normal(size=(len(NEW), size)).astype(np.float32)
     vectors = RNG.normal(size=(V, D)).astype(np.float32)
     features = learn_features(ragged(WORDS), ragged(WORDS[2:]), vectors, dense, V, seed=0)
-    columns = len(features.codes) + features.latent.shape[1] + D + size
-    return features, LinearFit(RNG.normal(size=(columns, Y)), RNG.normal(size=Y)), dense
+    views = tuple(VIEWS) if size else tuple(VIEWS)[:2]
+    n, K = len(WORDS), 3
+    fits = LinearFits(
+        features,
+        features.blocks(ragged(WORDS), dense[:n]),
+        views,
+        duals=RNG.normal(size=(len(views), K + 1, n, Y)),
+        bias=RNG.normal(size=(len(views), K + 1, Y)),
+        out_of_fold=RNG.normal(size=(len(views), n, Y)),
+        labels=np.arange(n) % Y,
+        weights=np.ones(n),
+        fold=np.arange(n) % K,
+    )
+    return fits, dense
+
+
+def logits(fits: LinearFits, dense: np.ndarray, weights: np.ndarray, k: int) -> np.ndarray:
+    """z (n, Y) of NEW, view by view."""
+    blocks, z = fits.features.blocks(ragged(NEW), dense), np.zeros((len(NEW), Y))
+    for v, view in enumerate(fits.views):
+        of = sum(blocks[name] @ (fits.blocks[name].T @ fits.duals[v, k]) for name in VIEWS[view])
+        z += weights[v] * (of + fits.bias[v, k])
+    return z
 
 
 def rows_of(dense: np.ndarray) -> Ragged:
@@ -35,13 +57,12 @@ def rows_of(dense: np.ndarray) -> Ragged:
 
 
 @pytest.mark.parametrize("size", [0, 2])
-def test_the_expert_is_the_fit_multiplied_out(size: int) -> None:
-    features, fit, dense = learned(size)
+@pytest.mark.parametrize("k", [-1, 1])
+def test_the_expert_is_the_sum_of_its_views_multiplied_out(size: int, k: int) -> None:
+    fits, dense = learned(size)
     expert = NgramExpert(V, Y, size)
-    expert.load_state_dict(_tables(features, fit))
-    x, words = features.ngrams(ragged(NEW)), ragged(NEW)
-    blocks = [x, x @ features.latent, features.sums(words), dense * features.dense]
-    wanted = fit.logits(side_by_side(blocks))
+    expert.load_state_dict(fits.expert_of(k))
+    wanted = logits(fits, dense, fits.weights_of_views(None if k < 0 else k), k)
     rows = rows_of(dense)
     batch = pad_words(rows, torch.device("cpu"))
     together = expert(batch.words, batch.lengths).detach().numpy()
@@ -52,20 +73,32 @@ def test_the_expert_is_the_fit_multiplied_out(size: int) -> None:
     assert_allclose(expert_logits(expert, rows), wanted, atol=1e-5)
 
 
+def test_a_fold_s_labels_do_not_reach_the_weights_of_its_views() -> None:
+    fits, _ = learned(2)
+    other = replace(fits, labels=np.where(fits.fold == 1, (fits.labels + 1) % Y, fits.labels))
+    assert_array_equal(fits.weights_of_views(1), other.weights_of_views(1))
+    assert (fits.weights_of_views() != other.weights_of_views()).any()
+    held = fits.fold == 1
+    assert_array_equal(fits.expert_out_of_fold()[held], other.expert_out_of_fold()[held])
+
+
 def test_a_document_without_words_gets_the_bias() -> None:
-    features, fit, _ = learned(0)
+    fits, _ = learned(0)
     expert = NgramExpert(V, Y)
-    expert.load_state_dict(_tables(features, fit))
-    assert_allclose(expert_logits(expert, ragged([[], [1]])), np.stack([fit.bias] * 2), rtol=1e-6)
+    tables = fits.tables(np.ones(2))
+    expert.load_state_dict(tables)
+    assert_allclose(
+        expert_logits(expert, ragged([[], [1]])), np.stack([fits.bias[:, -1].sum(0)] * 2), rtol=1e-6
+    )
 
 
 def test_the_number_of_ngrams_is_that_of_what_is_loaded() -> None:
-    features, fit, _ = learned(0)
+    fits, _ = learned(0)
     expert = NgramExpert(V, Y)
     assert_array_equal(expert_logits(expert, ragged([[2, 3]])), 0.0)  # before it is fitted
     for _ in range(2):
-        expert.load_state_dict(_tables(features, fit))
-        assert len(expert.codes) == len(features.codes) == len(expert.weights)
+        expert.load_state_dict(fits.expert_of(-1))
+        assert len(expert.codes) == len(fits.features.codes) == len(expert.weights)
     other = NgramExpert(V, Y)
     other.load_state_dict(expert.state_dict())
     assert_array_equal(expert_logits(other, ragged(NEW)), expert_logits(expert, ragged(NEW)))
@@ -73,9 +106,9 @@ def test_the_number_of_ngrams_is_that_of_what_is_loaded() -> None:
 
 @pytest.mark.parametrize("other", [NgramExpert(V, Y + 1), NgramExpert(V + 1, Y), NgramExpert(V, Y, 2)])
 def test_other_classes_words_and_features_are_refused(other: NgramExpert) -> None:
-    features, fit, _ = learned(0)
+    fits, _ = learned(0)
     with pytest.raises(RuntimeError, match="size mismatch"):
-        other.load_state_dict(_tables(features, fit))
+        other.load_state_dict(fits.expert_of(-1))
 
 
 def test_large_vocabularies_have_codes_of_their_own() -> None:

@@ -10,7 +10,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from mein.text import features
-from mein.text.features import TextFeatures, learn_features, side_by_side, summed
+from mein.text.features import TextFeatures, learn_features, summed
 from mein.text.ragged import Ragged, beside, parted, ragged
 
 V = 9
@@ -138,9 +138,3 @@ def test_word_numbers_up_to_the_largest_vocabulary_survive_beside_features() -> 
     """Rows are float32, which holds whole numbers up to 2 ** 24."""
     words = ragged([[2**24, 2**24 - 1]])
     assert parted(beside(ragged([[1]]), words), 1)[1].to_lists() == words.to_lists()
-
-
-def test_blocks_side_by_side_keep_every_number() -> None:
-    blocks = [np.array([[0.0, 1.0], [2.0, 0.0]]), np.array([[3.0], [0.0]])]
-    assert_array_equal(side_by_side(blocks).toarray(), np.hstack(blocks))
-    assert side_by_side(blocks).dtype == np.float64

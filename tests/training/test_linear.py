@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array
+from scipy.special import softmax
 from sklearn.linear_model import LogisticRegression
 
 from mein.training import linear
-from mein.training.linear import fit_in_folds, folds_of
+from mein.training.linear import Reduced, fit_in_folds, folds_of
 
 RNG = np.random.default_rng(0)
 
@@ -120,6 +121,31 @@ def test_whole_weights_are_repeated_rows(classes: int) -> None:
     assert [fit.strength for fit in weighed.folds] == [fit.strength for fit in repeated.folds]
     spread = np.abs(weighed.out_of_fold).max()
     assert_allclose(weighed.out_of_fold[rows], repeated.out_of_fold, atol=0.02 * spread)
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+def test_a_fit_over_inner_products_is_the_fit_over_all_features(classes: int) -> None:
+    """With fewer documents than features, equal documents, a sparse and a dense block."""
+    labels, fold = np.arange(40) % classes, np.arange(40) % 5
+    blocks = [csr_array(RNG.normal(size=(40, 90)) * (RNG.random((40, 90)) < 0.2)), RNG.normal(size=(40, 3))]
+    blocks = [block[np.r_[:20, :20]] for block in blocks]
+    reduced = Reduced.of(blocks)
+    fits = fit_in_folds(reduced.rows, labels, np.ones(40), fold, classes)
+    x = np.hstack([blocks[0].toarray(), blocks[1]])
+    for k, fit in enumerate((*fits.folds, fits.last)):
+        duals = reduced.duals(fit.weights)
+        teaches = np.flatnonzero(fold != k)
+        assert_allclose(duals[fold == k], 0.0, atol=1e-6 * np.abs(duals).max())
+        wanted = LogisticRegression(C=fit.strength, max_iter=2000, tol=1e-8).fit(x[teaches], labels[teaches])
+        z = x @ (x.T @ duals) + fit.bias
+        assert_allclose(softmax(z, axis=1), wanted.predict_proba(x), atol=5e-3)
+
+
+@pytest.mark.parametrize("n", [0, 3])
+def test_documents_without_features_have_none_reduced(n: int) -> None:
+    reduced = Reduced.of([csr_array((n, 4)), np.zeros((n, 0))])
+    assert reduced.rows.shape == (n, 0)
+    assert_array_equal(reduced.duals(np.zeros((0, 2))), np.zeros((n, 2)))
 
 
 def test_folds_deal_each_class_evenly() -> None:
