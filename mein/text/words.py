@@ -26,10 +26,26 @@ HEADER = "mein words"
 LONGEST_WORD = 1000
 # subtle: "▁" is sentencepiece's own sign for a space and half a surrogate pair is no UTF-8: both
 # are skipped here, so that no later code meets them.
+SIGN = r"[^\w\s▁\ud800-\udfff]"
 PATTERNS = {
-    "words": re.compile(rf"\w{{1,{LONGEST_WORD}}}|[^\w\s▁\ud800-\udfff]"),
+    "words": re.compile(rf"\w{{1,{LONGEST_WORD}}}|{SIGN}"),
     "paper": re.compile(rf"\w{{1,{LONGEST_WORD}}}"),
 }
+# Scripts that set no space between words, by their blocks in Unicode. Korean does.
+UNSPACED = (
+    r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\ua9e0-\ua9ff\uaa60-\uaa7f"  # Thai, Lao; Burmese; Khmer
+    r"\u3005-\u3007\u3040-\u312f\u31a0-\u31bf\u31f0-\u31ff\uff66-\uff9f"  # kana, Bopomofo
+    r"\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"  # Chinese characters
+)
+# Vowels and tones that are written above, below, or beside the letter in front of them.
+MARKS = (
+    r"\u0e31\u0e34-\u0e3a\u0e47-\u0e4e\u0eb1\u0eb4-\u0ebc\u0ec8-\u0ece\u102b-\u103e\u1056-\u1059"
+    r"\u105e-\u1060\u1062-\u1064\u1067-\u106d\u1071-\u1074\u1082-\u108d\u108f\u109a-\u109d"
+    r"\u17b4-\u17d3\u17dd\u3099\u309a\ua9e5\uaa7b-\uaa7d"
+)
+LETTER = f"[{UNSPACED}][{MARKS}]{{0,9}}"
+WORD = rf"{LETTER}|[^\W{UNSPACED}]{{1,{LONGEST_WORD}}}"  # without signs, for all scripts
+OF_ALL_SCRIPTS = re.compile(f"{WORD}|{SIGN}")  # slower, and the same where no script is unspaced
 LINE_BREAK = re.compile(r"<br\s*/?>", re.IGNORECASE)
 
 
@@ -154,10 +170,12 @@ class WordCounter:
 
 
 def tokenize(text: str, config: WordsConfig) -> list[str]:
-    """Cut a text into words.
+    """Cut a text into words. Where a script sets no spaces, each letter with its marks is one.
 
     >>> tokenize("Don't stop!<br />", WordsConfig())
     ['don', "'", 't', 'stop', '!']
+    >>> tokenize("3D电影", WordsConfig())
+    ['3d', '电', '影']
     >>> tokenize("Don't stop!<br />", WordsConfig(tokenizer="paper", lowercase=False))
     ['Don', 't', 'stop', 'br']
     """
@@ -165,7 +183,13 @@ def tokenize(text: str, config: WordsConfig) -> list[str]:
         text = text.lower()
     if config.tokenizer == "words" and "<" in text:
         text = LINE_BREAK.sub(" ", text)
-    return PATTERNS[config.tokenizer].findall(text)
+    return _pattern(text, config).findall(text)
+
+
+def _pattern(text: str, config: WordsConfig) -> re.Pattern[str]:
+    if config.tokenizer == "words" and not text.isascii():
+        return OF_ALL_SCRIPTS
+    return PATTERNS[config.tokenizer]
 
 
 def _read_header(path: Path, lines: list[str]) -> int:
@@ -200,7 +224,7 @@ def words_in(text: str, config: WordsConfig) -> list[tuple[str, int, int]]:
     if config.tokenizer == "words":
         seen = LINE_BREAK.sub(lambda found: " " * len(found.group()), seen)
     words, end = [], 0
-    for found in PATTERNS[config.tokenizer].finditer(seen):
+    for found in _pattern(seen, config).finditer(seen):
         start, stop = places[found.start()], places[found.end() - 1] + 1
         words.append((found.group(), max(start, end), stop))  # two words may come from one letter
         end = stop

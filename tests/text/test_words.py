@@ -1,6 +1,7 @@
 """Words: the tokenizers, which words are kept, how they are numbered, the file that holds them."""
 
 import re
+import unicodedata
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,17 @@ from hypothesis import strategies as st
 
 from mein.errors import RunError
 from mein.text.config import WordsConfig
-from mein.text.words import END, LONGEST_WORD, WordCounter, Words, tokenize
+from mein.text.words import (
+    END,
+    LONGEST_WORD,
+    MARKS,
+    PATTERNS,
+    UNSPACED,
+    WordCounter,
+    Words,
+    tokenize,
+    words_in,
+)
 
 PAPER = WordsConfig(tokenizer="paper", lowercase=False)
 
@@ -44,6 +55,47 @@ def test_case_is_kept_on_request() -> None:
 def test_no_token_is_huge_and_none_is_lost() -> None:
     tokens = tokenize("x" * (2 * LONGEST_WORD + 5), WordsConfig())
     assert [len(token) for token in tokens] == [LONGEST_WORD, LONGEST_WORD, 5]
+
+
+UNSPACED_TEXTS = {
+    "这部Great电影,真好!２０２４": "这 部 great 电 影 , 真 好 ! ２０２４",
+    "ソフト３個がすごい。": "ソ フ ト ３ 個 が す ご い 。",
+    "สวัสดี ราคา 20": "ส วั ส ดี ร า ค า 20",
+    "ສະບາຍດີ": "ສ ະ ບ າ ຍ ດີ",
+    "ភាសាខ្មែរ": "ភា សា ខ្ មែ រ",
+    "မြန်မာ": "မြ န် မာ",
+    "이 영화 좋아요": "이 영화 좋아요",
+    "снято в L’été 3D": "снято в l ’ été 3d",
+}
+
+
+@pytest.mark.parametrize("text", UNSPACED_TEXTS)
+def test_where_a_script_sets_no_spaces_each_letter_with_its_marks_is_a_word(text: str) -> None:
+    assert tokenize(text, WordsConfig()) == UNSPACED_TEXTS[text].split()
+    spelled = [text[start:stop].lower() for _, start, stop in words_in(text, WordsConfig())]
+    assert spelled == UNSPACED_TEXTS[text].split()
+
+
+OF_UNSPACED = re.compile(f"[{UNSPACED}]")
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_other_scripts_are_cut_as_without_those(text: str) -> None:
+    text = OF_UNSPACED.sub("", text)
+    assert tokenize(text, WordsConfig(lowercase=False)) == PATTERNS["words"].findall(text)
+
+
+@given(st.text(st.sampled_from("电影เ๊ีがミョ가aé7İ! ▁")))
+def test_of_mixed_scripts_no_letter_is_lost_and_each_is_in_its_place(text: str) -> None:
+    words = words_in(text, WordsConfig())
+    assert [word for word, _, _ in words] == tokenize(text, WordsConfig())
+    assert "".join(text[start:stop] for _, start, stop in words) == re.sub(r"[\s▁]", "", text)
+
+
+def test_marks_are_those_of_unicode() -> None:
+    letters = [chr(code) for code in range(0x110000) if OF_UNSPACED.match(chr(code))]
+    marks = {letter for letter in letters if unicodedata.category(letter)[0] == "M"}
+    assert marks <= set(re.findall(f"[{MARKS}]", "".join(letters)))
 
 
 def test_signs_that_pieces_cannot_hold_are_no_tokens() -> None:
