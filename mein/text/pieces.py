@@ -2,11 +2,14 @@
 
 import heapq
 import io
+import string
 import zlib
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import sentencepiece
 
 from mein.errors import InputError, RunError
@@ -17,6 +20,8 @@ from mein.text.words import LONGEST_WORD, WordCounter
 PADDING = 0
 UNKNOWN = 1
 CHARACTER_COVERAGE = 0.9995  # share of the text's characters that get a piece; rarer ones become unknown
+MOST_SPELLED = 5_000  # characters that get a piece, of a script with tens of thousands of them
+ALWAYS_SPELLED = frozenset(string.punctuation + string.digits)  # rare or not: where they occur
 MAX_LEARNED = 60_000  # words; about 25 MB while learning
 SPACE = "▁"  # sentencepiece's sign for the space in front of a word
 
@@ -45,8 +50,15 @@ class Pieces:
                 f"The {counter.documents} documents hold no word to learn pieces from; "
                 "check the text column and that the texts are not empty."
             )
+        learned = dict(_most_frequent(counter, config))
+        covered, signs = _covered(learned), _signs(counter, config)
+        coverage = CHARACTER_COVERAGE
+        if len(covered) > MOST_SPELLED or not signs.issubset(covered):
+            learned |= {sign: counter.frequency[sign] or 1 for sign in signs}
+            learned = _cut(learned, signs.union(covered[: MOST_SPELLED - len(signs)]))
+            coverage = 1.0
         # sorted: the same counts give the same bytes, in whatever order words occurred.
-        lines = (f"{word}\t{count}" for word, count in sorted(_most_frequent(counter, config)))
+        lines = (f"{word}\t{count}" for word, count in sorted(learned.items()))
         model = io.BytesIO()
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=lines,
@@ -56,7 +68,7 @@ class Pieces:
             model_type="bpe",
             vocab_size=_vocabulary_size(counter, config),
             hard_vocab_limit=False,  # a small corpus runs out of pairs to merge: then fewer
-            character_coverage=CHARACTER_COVERAGE,
+            character_coverage=coverage,
             # The words are tokenized and cased by then. The default, nmt_nfkc, would also fold
             # signs ("…" to "...", "ﬁ" to "fi"): pieces would no longer spell the text.
             normalization_rule_name="identity",
@@ -130,6 +142,38 @@ def _most_frequent(counter: WordCounter, config: PiecesConfig) -> Iterable[tuple
     return ((word, count) for count, _, word in heapq.nlargest(limit, rank))
 
 
+def _signs(counter: WordCounter, config: PiecesConfig) -> set[str]:
+    """What is spelled however small its share is: marks and digits of ASCII, and emoji and other signs that
+    occur `min_count` times."""
+    frequent = {
+        word
+        for word, count in counter.frequency.items()
+        if len(word) == 1 and count >= config.min_count and word.isprintable() and not word.isalnum()
+    }
+    return frequent | (ALWAYS_SPELLED & set("".join(counter.frequency)))
+
+
+def _covered(learned: Mapping[str, int]) -> list[str]:
+    """The characters that sentencepiece would spell, the most frequent ones first."""
+    characters: Counter[str] = Counter()
+    for word, count in learned.items():
+        for character in SPACE + word:
+            characters[character] += count
+    ranked = sorted(characters, key=lambda character: (-characters[character], character))
+    counts = np.array([characters[character] for character in ranked])
+    before = ((counts.cumsum() - counts) / counts.sum()).astype(np.float32)
+    return ranked[: np.count_nonzero(before < np.float32(CHARACTER_COVERAGE))]
+
+
+def _cut(learned: Mapping[str, int], spelled: set[str]) -> dict[str, int]:
+    """Words of these characters alone: they are cut where others stand."""
+    found: Counter[str] = Counter()
+    for word, count in learned.items():
+        for part in "".join(c if c in spelled else " " for c in word).split():
+            found[part] += count
+    return found
+
+
 def _vocabulary_size(counter: WordCounter, config: PiecesConfig) -> int:
     """As many pieces as can each occur a few times; never fewer than the characters need.
 
@@ -137,7 +181,7 @@ def _vocabulary_size(counter: WordCounter, config: PiecesConfig) -> int:
     which so becomes a piece itself. Then 6 to 10% of the pieces occur fewer than 5 times, for 20 reviews
     as for 20,000; with a fixed 20,000 pieces it is 74% on the 10,664 short reviews of Rotten Tomatoes.
     """
-    characters = len(set("".join(counter.frequency))) + 3  # and space, padding, unknown
+    characters = min(len(set("".join(counter.frequency))), MOST_SPELLED) + 3  # and space, padding, unknown
     counts = counter.frequency.values()
     frequent = sum(count >= config.min_count for count in counts)
     very_frequent = sum(count >= 10 * config.min_count for count in counts)

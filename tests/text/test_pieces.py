@@ -3,6 +3,9 @@
 import io
 import multiprocessing
 import pickle
+import random
+import string
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -13,7 +16,7 @@ from hypothesis import strategies as st
 from mein.errors import InputError, RunError
 from mein.text import pieces as pieces_module
 from mein.text.config import PiecesConfig, WordsConfig
-from mein.text.pieces import Pieces
+from mein.text.pieces import UNKNOWN, Pieces
 from mein.text.words import WordCounter, tokenize
 
 TEXTS = ["the battery died after a week", "the battery lasts a week or two", "no better battery"]
@@ -154,3 +157,57 @@ def test_a_missing_model_is_named(tmp_path: Path) -> None:
 
 
 PIECES = learn(TEXTS, size=45)
+
+
+def learn_beside_many_words(texts: list[str]) -> Pieces:
+    counter = count(texts)
+    counter.frequency.update({"the": 80_000, "battery": 80_000, "died": 80_000})
+    return Pieces.from_counts(counter, PiecesConfig())
+
+
+def test_marks_and_digits_are_pieces_however_rare() -> None:
+    """Each is one in a million characters; digits and the underscore are in no word of their own."""
+    signs = string.punctuation + string.digits
+    pieces = learn_beside_many_words([f"a{sign}b" for sign in signs])
+    for sign in signs:
+        found = pieces.encode(tokenize(f"a{sign}b", WordsConfig()))
+        assert "".join("".join(pieces.fragments(ids)).strip() for ids in found) == f"a{sign}b"
+
+
+def test_emoji_and_other_signs_are_pieces_where_they_occur_a_few_times() -> None:
+    pieces = learn_beside_many_words(["😀 … €"] * 5 + ["☃ Ω"] * 4 + ["Ж"] * 5)
+    spelled = {fragment.strip() for fragment in spelling(pieces)}
+    assert {"😀", "…", "€"} <= spelled
+    assert not {"☃", "Ω", "Ж"} & spelled  # too few; letters, which have no meaning of their own
+
+
+def test_a_sign_that_is_too_rare_to_be_learned_with_is_a_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pieces_module, "MAX_LEARNED", 10)
+    pieces = learn([*(f"word word{'x' * i}" for i in range(50)), "?!", "a7b"] * 2 + ["word"] * 3, size=4)
+    assert {"?", "!", "7"} <= {fragment.strip() for fragment in spelling(pieces)}
+
+
+def test_without_rare_signs_the_pieces_are_those_of_coverage_alone() -> None:
+    """Frequent signs change nothing, and rare letters stay unknown."""
+    texts = [
+        f"{a}ing, {b}ed! {i % 10}" for i, a in enumerate(TEXTS[0].split() * 99) for b in TEXTS[1].split()
+    ]
+    texts += ["aЖb"]
+    ours = learn(texts, size=60)
+    assert UNKNOWN in ours.encode(["aЖb"])[0]
+    theirs = learn_from_text(texts, size=ours.size)
+    assert spelling(ours)[2:] == [theirs.id_to_piece(i).replace("▁", " ") for i in range(2, ours.size)]
+
+
+@pytest.mark.parametrize("spread", [1.0, 3.0])
+def test_of_tens_of_thousands_of_characters_the_most_frequent_are_spelled(spread: float) -> None:
+    draws = random.Random(0)
+    letters = [chr(0x4E00 + int(20_000 * draws.random() ** spread)) for _ in range(200_000)]
+    texts = ["".join(letters[start : start + 100]) + "!" for start in range(0, 200_000, 100)]
+    pieces = Pieces.from_counts(count(texts), PiecesConfig())
+    spelled = {fragment.strip() for fragment in spelling(pieces)} - {"", "\N{REPLACEMENT CHARACTER}"}
+    assert 4_900 < len(spelled) <= 5_000
+    assert "!" in spelled
+    often = [letter for letter, _ in Counter(letters).most_common(4_000)]
+    assert spelled.issuperset(often)
+    assert Pieces.from_counts(count(texts[::-1]), PiecesConfig()).model == pieces.model
