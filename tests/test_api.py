@@ -141,7 +141,6 @@ def test_refuses_what_is_not_texts_when_predicting_too(fitted: MeinClassifier) -
         ([0.5] * 30 + [1.0] * 30, "y has the label 0.5, a fractional number"),
         ([float("nan"), *LABELS[1:]], "y has no label; fill it in"),
         (pd.Series([pd.NA, *LABELS[1:]], dtype="string"), "y has no label; fill it in"),
-        (["once", *LABELS[1:]], "y holds one example of 'once'; add examples or drop the class."),
     ],
 )
 def test_refuses_labels_that_cannot_be_used(y: Any, sentence: str) -> None:

@@ -18,7 +18,7 @@ from mein.data.columns import (
 )
 from mein.data.files import Source
 from mein.data.formats import find_files, source_name
-from mein.data.labels import Labels, in_number, listed, refuse_textless
+from mein.data.labels import Labels, in_number, listed, none_to_evaluate_on, refuse_textless
 from mein.data.readers import Documents, column_names, read_documents, rows_without_label
 from mein.data.splits import fingerprint, text_key, word_string
 from mein.errors import InputError
@@ -225,8 +225,10 @@ def _label_problems(parts: dict[str, Part]) -> list[str]:
     problems = []
     labeled, counts = parts["labeled"], parts["labeled"].class_counts
     try:
-        Labels.from_counts(counts, counts, labeled.source, has_dev="dev" in parts)
+        Labels.from_counts(counts, counts, labeled.source, once_is_enough=True)
         refuse_textless(labeled.documents, labeled.empty, labeled.source)
+        if set(counts.values()) == {1} and not {"dev", "test"} & parts.keys():
+            raise none_to_evaluate_on(labeled.source)
     except InputError as error:
         problems.append(str(error))
     for name in ("dev", "test"):
@@ -253,6 +255,12 @@ def _notes(
         if count:
             documents, are = in_number("{documents} {are}", count).split()
             notes.append(f"{count:,} {NAMES[second]} {documents} {are} also in the {NAMES[first]} part.")
+    once = [name for name, n in parts["labeled"].class_counts.items() if n == 1] if "labeled" in parts else []
+    if once:
+        notes.append(
+            f"{parts['labeled'].source} holds one example of {listed(once)}: it teaches, but nothing tells "
+            "how well its class is recognized. Experts that learn by gradients need two, or dev documents."
+        )
     notes += [
         f"The labels {listed(names)} differ in case or spaces only: they are {len(names)} classes."
         for names in _much_alike(parts)

@@ -29,6 +29,7 @@ DocumentStream = Callable[[], Iterator[Documents]]  # a stream that can be read 
 CHUNK_DOCUMENTS = 1_000
 UnlabeledText = str | os.PathLike[str] | Iterable[str]
 UNLABELED = -1  # scikit-learn's sign for "no label", beside None
+LARGEST_COUNT = 2**24  # in 32 bits all whole numbers up to it are exact
 SURROGATES = re.compile("[\ud800-\udfff]")  # half a character, which no file can hold
 
 
@@ -181,7 +182,7 @@ def as_texts(values: Iterable[str], name: str = "X", first: int = 0) -> list[str
 
 
 class GivenWeights(NamedTuple):
-    """Weights of texts (n,), at most 1 among those with a label, and of classes, which multiply them."""
+    """Weights of texts (n,), float32, and of classes, which multiply them."""
 
     of_texts: np.ndarray
     of_classes: dict[Any, float] | None
@@ -190,7 +191,10 @@ class GivenWeights(NamedTuple):
 def as_weights(
     sample_weight: Iterable[float] | None, class_weight: Mapping[Any, float] | None, labels: Sequence[Any]
 ) -> GivenWeights:
-    """The given weights; a text whose class has weight 0 has weight 0."""
+    """The given weights; a text whose class has weight 0 has weight 0.
+
+    Those of texts are whole numbers, as given, or at most 1 among texts with a label.
+    """
     weights, of_classes = np.ones(len(labels)), None
     if sample_weight is not None:
         weights = _numbers(sample_weight, "sample_weight", len(labels))
@@ -209,8 +213,9 @@ def as_weights(
 
 def _scaled(weights: np.ndarray, is_labeled: np.ndarray) -> np.ndarray:
     largest = weights[is_labeled].max(initial=1e-300)
-    scaled: np.ndarray = (np.minimum(weights, largest) / largest).astype(np.float32)
-    return scaled
+    is_whole = largest <= LARGEST_COUNT and not (weights[is_labeled] % 1).any()
+    scaled: np.ndarray = np.minimum(weights, largest) / (1.0 if is_whole else largest)
+    return scaled.astype(np.float32)
 
 
 def _numbers(values: Iterable[float], name: str, size: int) -> np.ndarray:

@@ -35,22 +35,19 @@ class Labels:
     classes: tuple[Label, ...]
 
     @classmethod
-    def from_values(cls, values: Iterable[object], source: str, has_dev: bool = False) -> "Labels":
-        """The classes of the training labels, at least two; each seen twice, so that dev can have one.
-
-        If dev is given separately, once is enough.
-        """
+    def from_values(cls, values: Iterable[object], source: str, once_is_enough: bool = False) -> "Labels":
+        """The classes of the training labels, at least two; each seen twice where dev must have one."""
         counts: Counter[str] = Counter()
         first: dict[str, Label] = {}
         for value in values:
             label = plain_label(value, source)
             counts[str(label)] += 1
             first.setdefault(str(label), label)
-        return cls.from_counts(counts, first.values(), source, has_dev)
+        return cls.from_counts(counts, first.values(), source, once_is_enough)
 
     @classmethod
     def from_counts(
-        cls, counts: Mapping[str, int], classes: Iterable[Label], source: str, has_dev: bool = False
+        cls, counts: Mapping[str, int], classes: Iterable[Label], source: str, once_is_enough: bool = False
     ) -> "Labels":
         """These classes, given the number of documents of each by its name."""
         if not counts:
@@ -62,7 +59,7 @@ class Labels:
                 "add documents of at least one other class."
             )
         lonely = [name for name, count in counts.items() if count == 1]
-        if lonely and not has_dev:
+        if lonely and not once_is_enough:
             raise InputError(
                 f"{source} holds one example of {listed(sorted(lonely))}; add examples or drop the class."
             )
@@ -125,6 +122,14 @@ def refuse_textless(documents: int, empty: int, source: str) -> None:
         raise InputError(
             f"No document of {source} holds any text: name the column that does (--text-column), or add some."
         )
+
+
+def none_to_evaluate_on(source: str) -> InputError:
+    """What is raised where each class has one text, and neither dev nor test documents are given."""
+    return InputError(
+        f"{source} holds one text of each class, which leaves none to evaluate on: "
+        "add other texts, or give test documents."
+    )
 
 
 def listed(names: Sequence[str], most: int = 10) -> str:

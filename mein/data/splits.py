@@ -69,6 +69,14 @@ def text_key(text: str) -> str:
     return " ".join(words.split()) or " ".join(text.split())
 
 
+def only_texts(keys: Sequence[str], labels: Iterable[int]) -> set[str]:
+    """The texts, by their keys, that are the only one of a class."""
+    keys_of: dict[int, set[str]] = {}
+    for key, label in zip(keys, labels, strict=True):
+        keys_of.setdefault(label, set()).add(key)
+    return {key for found in keys_of.values() if len(found) == 1 for key in found}
+
+
 def fingerprint(key: str) -> int:
     """A 64-bit hash of a key; only the empty key has 0."""
     if not key:

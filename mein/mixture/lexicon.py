@@ -14,6 +14,7 @@ from scipy.sparse import coo_array, csr_array
 from scipy.special import log_softmax
 
 from mein.errors import RunError
+from mein.evaluation.prior import log_prior, with_absent_classes
 from mein.runtime.seeds import numpy_generator
 from mein.runtime.tensors import load_tensors, save_tensors
 from mein.text.features import codes_of
@@ -122,7 +123,7 @@ def learn_lexicon(
         weights[:, present[1:] if is_pair else present] = model.coef_.T
         bias[present[1:] if is_pair else present] = model.intercept_
     absent = np.setdiff1d(np.arange(classes), present)
-    bias[absent] = bias.min() - np.log(1 + len(pieces))  # as rare as can be
+    bias = with_absent_classes(bias, log_prior(labels, sample_weight, classes), absent).astype(np.float32)
     return Lexicon(entries[chosen], informativeness, weights, bias, vocabulary_size)
 
 

@@ -27,7 +27,7 @@ def fit_weights(
     """
     alone = np.zeros(len(components))
     alone[first] = 1.0
-    if not len(labels):
+    if not len(labels) or (documents is not None and not documents.any()):
         return alone
     counts = np.ones(len(labels)) if documents is None else documents.astype(np.float64)
     scales = np.array([scale_of(one, counts) for one in components])
@@ -61,11 +61,14 @@ def mixed(weights: np.ndarray, components: np.ndarray) -> np.ndarray:
 def fit_nested(
     components: np.ndarray, labels: np.ndarray, fold: np.ndarray, documents: np.ndarray | None = None
 ) -> np.ndarray:
-    """z' (n, Y), each fold with weights that were fitted on all others: what errors are reported of."""
+    """z' (n, Y), each fold with weights that were fitted on all others: what errors are reported of.
+
+    documents: (n,), or (K, n): the weight of each where fold k is held out.
+    """
     found = np.zeros(components.shape[1:])
-    counts = np.ones(len(labels)) if documents is None else documents
+    counts = np.broadcast_to(1.0 if documents is None else documents, (int(fold.max()) + 1, len(labels)))
     for k in np.unique(fold):
         rest = fold != k
-        weights = fit_weights(components[:, rest], labels[rest], counts[rest])
+        weights = fit_weights(components[:, rest], labels[rest], counts[k, rest])
         found[~rest] = mixed(weights, components[:, ~rest])
     return found

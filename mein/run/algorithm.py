@@ -11,8 +11,7 @@ from mein.imitators.reference import Imitators
 from mein.mixture.gates import GATES, Weights
 from mein.model.build import build_expert, build_imitators
 from mein.model.model import mixed_logits
-from mein.run.folds import fold_numbers, out_of_fold, weigh, weights_of_teacher
-from mein.run.linear_fits import fit_expert
+from mein.run.folds import fit_expert, out_of_fold, weigh, weights_of_teacher
 from mein.run.state import (
     UNLABELED_PARTS,
     Run,
@@ -83,7 +82,7 @@ def new_imitators(run: Run) -> Imitators:
 def learn_from_labels(run: Run, expert: Expert) -> Weights:
     """Line 1: Theta' = argmin L_s."""
     if run.is_folded:
-        return fit_expert(run, expert, fold_numbers(run))
+        return fit_expert(run, expert)
     train_part, dev_part = training_part(run, labeled_part(run, "train")), labeled_part(run, "dev")
     prepare_start(run, expert)
     if run.config.expert.traits.learns:

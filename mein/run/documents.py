@@ -10,8 +10,8 @@ import numpy as np
 
 from mein.config import Config
 from mein.data.corpus import Corpus, DocumentStream
-from mein.data.labels import Labels, refuse_textless
-from mein.data.splits import KnownTexts, empty_texts, split_dev, text_key
+from mein.data.labels import Labels, none_to_evaluate_on, refuse_textless
+from mein.data.splits import KnownTexts, empty_texts, only_texts, split_dev, text_key
 from mein.errors import InputError
 from mein.runtime.device import choose_device
 from mein.runtime.seeds import derive_seed, numpy_generator
@@ -21,8 +21,30 @@ HELD_OUT_DOCUMENTS = 2_000  # unlabeled documents on which stage 2 is validated:
 
 
 @dataclass(frozen=True)
+class ClassWeight:
+    """What classes weigh: by name, balanced, or both."""
+
+    named: np.ndarray
+    """(Y,), all 1 where no class is named."""
+    is_balanced: bool
+
+    def of(self, ids: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """What each class counts for (Y,) over documents with sample weights (n,), whose sum it keeps."""
+        if not self.is_balanced and (self.named == 1).all():
+            return np.ones(len(self.named))
+        found = self.named / self.named.max()
+        if self.is_balanced:
+            counts = np.bincount(ids, weights, minlength=len(found))
+            found = weights.sum() / (len(found) * np.where(counts > 0, counts, 1)) * found
+        total = (weights * found[ids]).sum()
+        kept: np.ndarray = found * (weights.sum() / total) if total > 0 else found
+        return kept
+
+
+@dataclass(frozen=True)
 class Split:
-    """The labeled documents of a run, split, with label ids and weights; those of train have the mean 1."""
+    """The labeled documents of a run, split, with label ids and weights; the mean of train's is 1,
+    except whole numbers in folds."""
 
     labels: Labels
     train_texts: list[str]
@@ -34,6 +56,10 @@ class Split:
     """The sample weight of each document in validation."""
     class_weights: np.ndarray
     """The weight of each class in training (Y,), times the sample weight."""
+    class_weight: ClassWeight
+    """What those were found by."""
+    sample_weights: np.ndarray
+    """The sample weight of each document in training, where it teaches in folds."""
     prior: np.ndarray
     """Each class's share of train, by sample weights: the prediction for an empty text (Y,)."""
 
@@ -42,6 +68,13 @@ class Split:
         if part == "train":
             return self.train_ids, self.train_weights
         return self.dev_ids, (self.dev_weights * self.class_weights[self.dev_ids]).astype(np.float32)
+
+    def weights_without(self, held: np.ndarray) -> np.ndarray:
+        """The weight of each document of train (n,) where the labels of those held out (n,) are not known."""
+        taught = ~held
+        of_classes = self.class_weight.of(self.train_ids[taught], self.sample_weights[taught])
+        found: np.ndarray = (self.sample_weights * of_classes[self.train_ids]).astype(np.float32)
+        return found
 
     @property
     def is_folded(self) -> bool:
@@ -64,20 +97,18 @@ def read_labeled(config: Config, corpus: Corpus) -> Split:
     """Read the labels, check them, and keep some of them for validation."""
     name = corpus.names.get("labeled", "the labeled documents")
     texts, values = corpus.labeled_documents
-    labels = Labels.from_values(values, name, has_dev=corpus.dev is not None)
+    is_folded = config.expert.traits.is_fitted
+    labels = Labels.from_values(values, name, once_is_enough=is_folded or corpus.dev is not None)
     refuse_textless(len(texts), empty_texts(texts), name)
     ids = labels.encode(values, name)
     if corpus.dev is not None:
         train_rows, dev_rows = np.arange(len(ids)), None
         dev_texts, dev_values = corpus.dev_documents
         dev_ids = labels.encode(dev_values, corpus.names.get("dev", "the dev documents"))
-    elif config.expert.traits.is_fitted:  # in folds
-        different = {(text_key(text), label) for text, label in zip(texts, ids.tolist(), strict=True)}
-        if corpus.test is None and len(different) == len(labels.classes):
-            raise InputError(
-                f"{name} holds one text of each class, which leaves none to evaluate on: "
-                "add other texts, or give test documents."
-            )
+    elif is_folded:
+        keys = [text_key(text) for text in texts]
+        if corpus.test is None and only_texts(keys, ids.tolist()) == set(keys):
+            raise none_to_evaluate_on(name)
         train_rows = dev_rows = np.arange(len(ids))
         dev_texts, dev_ids = texts, ids
     else:
@@ -90,8 +121,10 @@ def read_labeled(config: Config, corpus: Corpus) -> Split:
             "add some, or raise dev_fraction."
         )
     weights = np.ones(len(ids)) if corpus.sample_weight is None else corpus.sample_weight.astype(np.float64)
-    weights = weights / weights[train_rows].mean()
-    class_weights = _class_weights(config, corpus, labels, ids[train_rows], weights[train_rows])
+    if not is_folded or (weights % 1).any():  # in folds, whole numbers count like repeated documents
+        weights = weights / weights[train_rows].mean()
+    class_weight = _class_weight(config, corpus, labels)
+    class_weights = class_weight.of(ids[train_rows], weights[train_rows])
     sums = np.bincount(ids[train_rows], weights[train_rows], minlength=len(labels.classes))
     return Split(
         labels=labels,
@@ -104,25 +137,16 @@ def read_labeled(config: Config, corpus: Corpus) -> Split:
         if dev_rows is None
         else weights[dev_rows].astype(np.float32),
         class_weights=class_weights,
+        class_weight=class_weight,
+        sample_weights=weights[train_rows],
         prior=sums / sums.sum(),
     )
 
 
-def _class_weights(
-    config: Config, corpus: Corpus, labels: Labels, train_ids: np.ndarray, weights: np.ndarray
-) -> np.ndarray:
-    """What each class counts for (Y,); times the sample weights of train the mean is 1."""
-    found = np.ones(len(labels.classes))
-    if config.class_weight is None and corpus.class_weight is None:
-        return found
-    if config.class_weight is not None:
-        counts = np.bincount(train_ids, minlength=len(found))
-        found = len(train_ids) / (len(found) * np.maximum(counts, 1))
-    if corpus.class_weight is not None:
-        named = np.array([corpus.class_weight.get(label, 1.0) for label in labels.classes])
-        found = found * (named / named.max())
-    found /= (weights * found[train_ids]).mean()
-    return found
+def _class_weight(config: Config, corpus: Corpus, labels: Labels) -> ClassWeight:
+    named = {} if corpus.class_weight is None else corpus.class_weight
+    of_classes = np.array([named.get(label, 1.0) for label in labels.classes], np.float64)
+    return ClassWeight(of_classes, is_balanced=config.class_weight is not None)
 
 
 def check_sources(config: Config, corpus: Corpus) -> Split:

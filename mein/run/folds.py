@@ -1,8 +1,8 @@
 """Few labels: all of them teach, in folds, and what weighs the components was predicted out of fold.
 
-Inside a fold are the linear expert with its C, the lexicon, and imitators that learned from that expert.
-What needs no labels (idf, latent dimensions, word vectors) sees all text but test. Of a fold's labels only C
-and the teacher's two weights know a little: they are chosen by predictions of the other folds.
+Inside a fold are the linear expert, the lexicon, class weights, and imitators that learned from that fold's
+teacher. What needs no labels (idf, latent dimensions, word vectors) sees all text but test. C, the weights of
+views, and the teacher's two weights of a fold are chosen by predictions for the other folds.
 """
 
 import hashlib
@@ -17,6 +17,7 @@ import torch
 from scipy.special import log_softmax
 from sklearn.feature_extraction.text import TfidfVectorizer
 
+from mein.data.labels import listed
 from mein.data.splits import text_key
 from mein.evaluation.systems import (
     CLOSED_GATES,
@@ -27,6 +28,7 @@ from mein.evaluation.systems import (
     SYSTEMS,
     TFIDF,
 )
+from mein.experts.base import Expert
 from mein.experts.linear import NgramExpert
 from mein.imitators.reference import Imitators
 from mein.mixture.gates import Weights
@@ -36,7 +38,7 @@ from mein.mixture.mixture import random_alpha
 from mein.mixture.second_level import fit_nested, fit_weights, scale_of
 from mein.model.artefacts import ArtefactContent, leave
 from mein.model.build import build_imitators
-from mein.run.linear_fits import FEATURES, FITS, MOST_DOCUMENTS, LinearFits, learned_fits
+from mein.run.linear_fits import FEATURES, FITS, MOST_DOCUMENTS, LinearFits, fold_weights, learned_fits
 from mein.run.state import UNLABELED_PARTS, Run, initializing
 from mein.run.teacher import Teacher, label_documents
 from mein.runtime import ranks
@@ -56,6 +58,10 @@ SCORED_DOCUMENTS = 500  # held out, on which a fold's imitators are validated
 
 def fold_numbers(run: Run) -> np.ndarray:
     """The fold of each labeled document (n,), by its text and the seed; -1 for those that always teach."""
+    return run.once("folds", partial(_fold_numbers, run))
+
+
+def _fold_numbers(run: Run) -> np.ndarray:
     keys = [text_key(text) for text in run.labeled.train_texts]
     salt = str(derive_seed(run.config.seed, "folds")).encode()
     digests = [hashlib.blake2b(salt + key.encode("utf-8", "surrogatepass")).digest() for key in keys]
@@ -65,16 +71,41 @@ def fold_numbers(run: Run) -> np.ndarray:
 
 def fits_of(run: Run) -> LinearFits:
     """The linear fits of all folds, and the last ones, on all labels."""
-    return learned_fits(run, fold_numbers(run))
+    return run.once("fits", partial(learned_fits, run, fold_numbers(run)))
+
+
+def fit_expert(run: Run, expert: Expert) -> Weights:
+    """Line 1: the linear expert in folds, and once on all labels, which is what it keeps."""
+    run.log("Stage 1: the linear expert learns from all labels, and from those outside each fold")
+    fits, rows = fits_of(run), fold_numbers(run) >= 0
+    note_singletons(run)
+    expert.load_state_dict(fits.expert_of(-1))
+    z = fits.expert_out_of_fold()[None, rows]
+    a = fit_weights(z, fits.labels[rows], fits.weights[-1, rows])
+    return Weights(np.zeros(0), temperature=float(1 / a[0]))
+
+
+def note_singletons(run: Run) -> None:
+    """Name the classes that always teach: nothing tells how well those are recognized."""
+    classes, ids = run.labeled.labels.classes, run.labeled.train_ids
+    held = set(ids[fold_numbers(run) >= 0].tolist())
+    single = [str(name) for y, name in enumerate(classes) if y not in held]
+    if single:
+        run.log(f"{listed(single)}: one text each, which teaches but is in no fold; add some to weigh them.")
 
 
 def lexicon_of_fold(run: Run, k: int) -> Lexicon:
     """The lexicon of the documents that are not in a fold."""
-    labeled, rest = run.labeled, np.flatnonzero(fold_numbers(run) != k)
+    return run.once(f"lexicon {k}", partial(_lexicon_of_fold, run, k))
+
+
+def _lexicon_of_fold(run: Run, k: int) -> Lexicon:
+    labeled, is_held = run.labeled, fold_numbers(run) == k
+    rest = np.flatnonzero(~is_held)
     return learn_lexicon(
         run.store("train").pieces().take(rest),
         labeled.train_ids[rest],
-        labeled.train_weights[rest],
+        labeled.weights_without(is_held)[rest],
         run.classes,
         run.indexer.pieces.size,
     )
@@ -82,23 +113,25 @@ def lexicon_of_fold(run: Run, k: int) -> Lexicon:
 
 def lexicon_out_of_fold(run: Run) -> np.ndarray:
     """Its log p(y | X) (n, Y) of each labeled document, by the lexicon of the other folds; 0 without one."""
+    return run.once("lexicon out of fold", partial(_lexicon_out_of_fold, run))
+
+
+def _lexicon_out_of_fold(run: Run) -> np.ndarray:
     fold, pieces = fold_numbers(run), run.store("train").pieces()
     found = np.zeros((len(fold), run.classes))
-    for k in range(FOLDS if run.has_lexicon else 0):
+    for k in range(int(fold.max()) + 1 if run.has_lexicon else 0):
         held = np.flatnonzero(fold == k)
         found[held] = lexicon_of_fold(run, k).log_probs(pieces.take(held))
     return found
 
 
-def weights_of_teacher(
-    run: Run, without: int | None = None, fits: LinearFits | None = None
-) -> tuple[float, float]:
+def weights_of_teacher(run: Run, without: int | None = None) -> tuple[float, float]:
     """The gate of the lexicon in a teacher, and tau; fitted without the labels of a fold, if one is named."""
     fold, labeled = fold_numbers(run), run.labeled
     rows = np.flatnonzero((fold >= 0) & (fold != without))
-    fits = fits_of(run) if fits is None else fits
-    parts = np.stack([fits.expert_out_of_fold(), lexicon_out_of_fold(run)])[:, rows]
-    a, lexicon = fit_weights(parts, labeled.train_ids[rows], labeled.train_weights[rows])
+    parts = np.stack([fits_of(run).expert_out_of_fold(), lexicon_out_of_fold(run)])[:, rows]
+    weights = labeled.weights_without(fold == without)  # None is no fold
+    a, lexicon = fit_weights(parts, labeled.train_ids[rows], weights[rows])
     return float(lexicon / a), float(1 / a)
 
 
@@ -156,7 +189,7 @@ def imitators_of_fold(run: Run, k: int, fits: LinearFits) -> Imitators:
         by, classes = f"fold {k + 1} of {run.folder.identity}", run.labeled.labels.classes
         teacher = Teacher(expert.to(run.device))
         if run.has_lexicon:
-            gate, tau = weights_of_teacher(run, k, fits)
+            gate, tau = weights_of_teacher(run, without=k)
             teacher = Teacher(teacher.expert, lexicon_of_fold(run, k).with_gate(gate).logits, tau)
         label_documents(teacher, [unlabeled, held_out], classes, by, run.runtime.reporter)
         settings = run.config.imitator_training.resolved(run.config.optimizer)
@@ -233,8 +266,10 @@ def log_probs_out_of_fold(run: Run) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     fold, labeled = known["fold"], run.labeled
     rows = np.flatnonzero(fold >= 0)
 
+    weights = fold_weights(run, fold)[:-1, rows]
+
     def nested(parts: np.ndarray) -> np.ndarray:
-        z = fit_nested(parts[:, rows], labeled.train_ids[rows], fold[rows], labeled.train_weights[rows])
+        z = fit_nested(parts[:, rows], labeled.train_ids[rows], fold[rows], weights)
         found: np.ndarray = log_softmax(z, axis=1)
         return found
 
@@ -255,4 +290,4 @@ def _floor(run: Run, fold: np.ndarray) -> np.ndarray:
     vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"\w+")
     has_words = any(map(vectorizer.build_analyzer(), texts))
     x = Reduced.of([vectorizer.fit_transform(texts) if has_words else np.zeros((len(texts), 0))]).rows
-    return fit_in_folds(x, labeled.train_ids, labeled.train_weights, fold, run.classes).out_of_fold
+    return fit_in_folds(x, labeled.train_ids, fold_weights(run, fold), fold, run.classes).out_of_fold

@@ -12,9 +12,6 @@ import numpy as np
 import torch
 from scipy.special import log_softmax
 
-from mein.experts.base import Expert
-from mein.experts.linear import NgramExpert
-from mein.mixture.gates import Weights
 from mein.mixture.second_level import fit_weights, mixed
 from mein.model.artefacts import ArtefactContent, leave
 from mein.run.state import Run
@@ -87,14 +84,15 @@ class LinearFits:
     """z (V, n, Y) of each document by the fit that has not seen it; by the last fit if it is in no fold."""
     labels: np.ndarray
     weights: np.ndarray
-    """Of the documents (n,)."""
+    """Of the documents where each fold is held out, and where none is (K + 1, n)."""
     fold: np.ndarray
     """Of each document (n,); -1: none."""
 
     def weights_of_views(self, without: int | None = None) -> np.ndarray:
         """Of each view in their sum (V,), fitted on the logits of all folds but one."""
         rows = np.flatnonzero((self.fold >= 0) & (self.fold != without))
-        z, labels, weights = self.out_of_fold[:, rows], self.labels[rows], self.weights[rows]
+        weights = self.weights[-1 if without is None else without, rows]
+        z, labels = self.out_of_fold[:, rows], self.labels[rows]
         losses = -log_softmax(z, axis=2)[:, np.arange(len(rows)), labels] @ weights
         return fit_weights(z, labels, weights, first=int(losses.argmin()))
 
@@ -133,9 +131,15 @@ class LinearFits:
         }
 
 
+def fold_weights(run: Run, fold: np.ndarray) -> np.ndarray:
+    """What documents weigh where fold k is held out, and where none is (K + 1, n), float32."""
+    number = int(fold.max()) + 1
+    return np.stack([run.labeled.weights_without(fold == k) for k in (*range(number), number)])
+
+
 def learned_fits(run: Run, fold: np.ndarray) -> LinearFits:
     """The fits of all views of the labeled documents; fold (n,): -1 for those that always teach."""
-    features, labeled = learned_features(run), run.labeled
+    features, labeled, weights = learned_features(run), run.labeled, fold_weights(run, fold)
     dense, words = parted(run.store("train").words(), run.row_size)
     blocks = features.blocks(words, dense)
     views = tuple(
@@ -148,7 +152,7 @@ def learned_fits(run: Run, fold: np.ndarray) -> LinearFits:
         of_views = []
         for view in views:
             x = Reduced.of([blocks[name] for name in VIEWS[view]])
-            fits = fit_in_folds(x.rows, labeled.train_ids, labeled.train_weights, fold, run.classes)
+            fits = fit_in_folds(x.rows, labeled.train_ids, weights, fold, run.classes)
             every = (*fits.folds, fits.last)
             of_views.append(
                 {
@@ -163,18 +167,4 @@ def learned_fits(run: Run, fold: np.ndarray) -> LinearFits:
     leave(run.folder, FITS, learned)
     tensors, _ = load_tensors(run.folder / f"{FITS}.safetensors")
     found = {name: tensors[name].numpy() for name in ("duals", "bias", "out_of_fold")}
-    return LinearFits(
-        features, blocks, views, labels=labeled.train_ids, weights=labeled.train_weights, fold=fold, **found
-    )
-
-
-def fit_expert(run: Run, expert: Expert, fold: np.ndarray) -> Weights:
-    """Fit the linear expert in folds, and once on all labels, which is what it keeps."""
-    assert isinstance(expert, NgramExpert)
-    run.log("Stage 1: the linear expert learns from all labels, and from those outside each fold")
-    fits = learned_fits(run, fold)
-    expert.load_state_dict(fits.expert_of(-1))
-    rows = fold >= 0
-    z = fits.expert_out_of_fold()[None, rows]
-    a = fit_weights(z, fits.labels[rows], fits.weights[rows])
-    return Weights(np.zeros(0), temperature=float(1 / a[0]))
+    return LinearFits(features, blocks, views, labels=labeled.train_ids, weights=weights, fold=fold, **found)

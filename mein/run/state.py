@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -36,6 +36,7 @@ from mein.training.stages import LabeledPart
 
 UNLABELED_PARTS = ("unlabeled", "held_out")
 Network = TypeVar("Network", bound=torch.nn.Module)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,8 @@ class Run:
     controls: Sequence[str] = field(default_factory=control_names)
     """The systems that are tuned beside the mixture, where there are imitators."""
     stores: dict[str, Store] = field(default_factory=dict)
+    kept: dict[str, Any] = field(default_factory=dict)
+    """What this process computed once, by name."""
 
     @property
     def folder(self) -> RunFolder:
@@ -108,6 +111,13 @@ class Run:
         if not leave(self.folder, name, trained):
             restore(self.folder, name, network)
         return network
+
+    def once(self, name: str, compute: Callable[[], T]) -> T:
+        """What `compute` returns, computed once in this process."""
+        if name not in self.kept:
+            self.kept[name] = compute()
+        found: T = self.kept[name]
+        return found
 
     def log(self, line: str) -> None:
         """Report one line."""

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
@@ -11,6 +11,9 @@ from scipy.sparse import csr_array
 from scipy.special import log_softmax
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
+
+from mein.data.splits import only_texts
+from mein.evaluation.prior import log_prior, with_absent_classes
 
 STRENGTHS = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)  # C, the inverse of regularization
 STEPS = 300
@@ -27,11 +30,13 @@ class LinearFit:
     bias: np.ndarray
     strength: float = 1.0
     """C."""
+    absent: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    """The classes that no document was of."""
 
     def logits(self, x: Block) -> np.ndarray:
-        """z (n, Y)."""
+        """z (n, Y). Absent classes have their prior, which in x W + b they have where x is 0."""
         found: np.ndarray = x @ self.weights + self.bias
-        return found
+        return with_absent_classes(found, log_softmax(self.bias), self.absent) if len(self.absent) else found
 
 
 @dataclass(frozen=True)
@@ -79,21 +84,24 @@ class FoldedFits:
 def fit_in_folds(
     x: Block, labels: np.ndarray, weights: np.ndarray, fold: np.ndarray, classes: int
 ) -> FoldedFits:
-    """Fit documents x (n, D) with labels and weights (n,); fold (n,): -1 for those that always teach.
+    """Fit documents x (n, D) with labels (n,); fold (n,): -1 for those that always teach.
+
+    weights: (n,), or (K + 1, n): what documents weigh where fold k is held out, and where none is.
 
     C is chosen by log-loss: for a fold on the documents of the other folds, for the last fit on all.
     """
     number = int(fold.max()) + 1
-    path = [_path(x, labels, weights, fold != k, classes) for k in range(number)]
+    weights = np.broadcast_to(weights, (number + 1, len(labels)))
+    path = [_path(x, labels, weights[k], fold != k, classes) for k in range(number)]
     held = [np.flatnonzero(fold == k) for k in range(number)]
     losses = np.zeros((len(STRENGTHS), len(labels)))
-    for fits, rows in zip(path, held, strict=True):
+    for k, (fits, rows) in enumerate(zip(path, held, strict=True)):
         for number_of, fit in enumerate(fits):
             log_p = log_softmax(fit.logits(x[rows]), axis=1)
-            losses[number_of, rows] = -log_p[np.arange(len(rows)), labels[rows]] * weights[rows]
+            losses[number_of, rows] = -log_p[np.arange(len(rows)), labels[rows]] * weights[k, rows]
     chosen = [_best(losses[:, (fold != k) & (fold >= 0)]) for k in range(number)]
     folds = tuple(fits[at] for fits, at in zip(path, chosen, strict=True))
-    last = _path(x, labels, weights, np.ones(len(labels), bool), classes, _best(losses[:, fold >= 0]))[-1]
+    last = _path(x, labels, weights[-1], np.ones(len(labels), bool), classes, _best(losses[:, fold >= 0]))[-1]
     out_of_fold = last.logits(x)
     for fit, rows in zip(folds, held, strict=True):
         out_of_fold[rows] = fit.logits(x[rows])
@@ -114,10 +122,9 @@ def _path(
     only: int | None = None,
 ) -> list[LinearFit]:
     """Fits of the documents that teach for every C, each from the one before; or for one C alone."""
-    x, labels, weights = x[np.flatnonzero(teaches)], labels[teaches], weights[teaches]
-    present = np.unique(labels)
-    share = np.bincount(labels, weights, minlength=classes) + 1 / len(labels)
-    prior = np.log(share / share.sum())
+    rows = np.flatnonzero(teaches & (weights > 0))
+    x, labels, weights = x[rows], labels[rows], weights[rows]
+    present, prior = np.unique(labels), log_prior(labels, weights, classes)
     if len(present) < 2 or x.shape[1] == 0:
         return [LinearFit(np.zeros((x.shape[1], classes)), prior)] * len(STRENGTHS)
     model = LogisticRegression(max_iter=STEPS, warm_start=True)
@@ -135,7 +142,7 @@ def _path(
 def _of_all_classes(
     model: LogisticRegression, present: np.ndarray, prior: np.ndarray, strength: float
 ) -> LinearFit:
-    """A fit with a column for every class; an absent one keeps its prior, below all others."""
+    """A fit with a column for every class; absent ones keep their prior."""
     classes = len(prior)
     W, b = np.zeros((model.coef_.shape[1], classes)), np.zeros(classes)
     if len(present) == 2:  # scikit-learn has one logit, that of the second class: half of it for each
@@ -144,24 +151,23 @@ def _of_all_classes(
     else:
         W[:, present], b[present] = model.coef_.T, model.intercept_
     absent = np.setdiff1d(np.arange(classes), present)
-    b[absent] = prior[absent] + b[present].mean() - prior[present].max()
-    return LinearFit(W, b, strength)
+    return LinearFit(W, with_absent_classes(b, prior, absent), strength, absent)
 
 
 def folds_of(keys: Sequence[str], labels: np.ndarray, number: int, order: Sequence[int]) -> np.ndarray:
     """The fold of each document (n,): classes are dealt evenly, equal texts stay together.
 
     keys: what equal texts share; order: a permutation of the documents that follows from text and seed only.
-    A class with a single text is in no fold (-1): it always teaches.
+    A text that is the only one of a class is in no fold (-1): it always teaches.
     """
     first: dict[str, int] = {}
     for row in order:
         first.setdefault(keys[row], int(row))
-    fold_of: dict[str, int] = {}
+    only = only_texts(keys, labels.tolist())
+    fold_of = dict.fromkeys(only, -1)
     at = 0
     for label in np.unique(labels):
-        own = [key for key, row in first.items() if labels[row] == label]
-        for place, key in enumerate(own):
-            fold_of[key] = (at + place) % number if len(own) > 1 else -1
-        at += len(own) if len(own) > 1 else 0
+        own = [key for key, row in first.items() if labels[row] == label and key not in only]
+        fold_of |= {key: (at + place) % number for place, key in enumerate(own)}
+        at += len(own)
     return np.array([fold_of[key] for key in keys], np.int64)

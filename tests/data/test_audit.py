@@ -213,7 +213,6 @@ def test_a_folder_of_documents_has_no_columns_to_guess(tmp_path: Path) -> None:
     ("labeled", "test", "sentence"),
     [
         (GOOD[::2], [("x", "pos")], "holds the single class 'pos' (2 documents); add documents"),
-        (GOOD[:3], [("x", "pos")], "holds one example of 'neg'; add examples or drop the class."),
         (GOOD, [("x", "new")], "holds 'new' (1 document), which training lacks (it knows 'neg', 'pos')"),
     ],
 )
@@ -222,6 +221,22 @@ def test_labels_that_stop_a_training_are_problems(
 ) -> None:
     (problem,) = examine(tmp_path, labeled=labeled, test=test).problems
     assert sentence in problem
+
+
+def test_a_class_of_one_document_is_named(tmp_path: Path) -> None:
+    found = examine(tmp_path, labeled=GOOD[:3])
+    assert found.problems == []
+    (note,) = [note for note in found.notes if "holds one example of 'neg': it teaches, but nothing" in note]
+    assert note.endswith("Experts that learn by gradients need two, or dev documents.")
+
+
+def test_one_document_of_each_class_is_a_problem_without_others_to_evaluate_on(tmp_path: Path) -> None:
+    (problem,) = examine(tmp_path, labeled=GOOD[:2]).problems
+    assert problem.endswith(
+        "holds one text of each class, which leaves none to evaluate on: add other texts, "
+        "or give test documents."
+    )
+    assert examine(tmp_path, labeled=GOOD[:2], test=GOOD[2:]).problems == []
 
 
 def test_every_part_is_read_although_one_cannot_be(tmp_path: Path) -> None:

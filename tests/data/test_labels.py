@@ -79,7 +79,7 @@ def test_a_long_list_of_classes_is_cut() -> None:
 
 
 def test_whole_numbers_that_a_nan_made_fractional_are_integers() -> None:
-    labels = Labels.from_values([1.0, 0.0, np.float64(1.0), 1], "train.csv", has_dev=True)
+    labels = Labels.from_values([1.0, 0.0, np.float64(1.0), 1], "train.csv", once_is_enough=True)
     assert labels.classes == (0, 1)
     assert [type(label) for label in labels.classes] == [int, int]
     assert labels.encode([0.0, 1, 1.0], "test.csv").tolist() == [0, 1, 1]

@@ -35,7 +35,7 @@ def learned(size: int) -> tuple[LinearFits, np.ndarray]:
         bias=RNG.normal(size=(len(views), K + 1, Y)),
         out_of_fold=RNG.normal(size=(len(views), n, Y)),
         labels=np.arange(n) % Y,
-        weights=np.ones(n),
+        weights=np.ones((K + 1, n)),
         fold=np.arange(n) % K,
     )
     return fits, dense

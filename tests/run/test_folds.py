@@ -19,6 +19,7 @@ from mein.model.artefacts import leave as leave_artefact
 from mein.model.loading import load_model
 from mein.run import algorithm, folds
 from mein.run.folds import COMPONENTS
+from mein.run.linear_fits import LinearFits
 from mein.run.pipeline import train_and_evaluate
 from mein.runtime.tensors import load_tensors
 from mein.training import linear
@@ -47,10 +48,11 @@ def test_the_labels_of_a_fold_reach_no_component_of_its_documents(
 ) -> None:
     """To the bit, for expert, imitators and lexicon.
 
-    One C, and one weight of a teacher's lexicon: these are chosen by predictions of the other folds, whose
-    fits have seen the labels of this one.
+    One C, one weight for each view, one of a teacher's lexicon: these are chosen by predictions of the other
+    folds, whose fits have seen the labels of this one.
     """
     monkeypatch.setattr(linear, "STRENGTHS", (1.0,))
+    monkeypatch.setattr(LinearFits, "weights_of_views", lambda fits, without=None: np.ones(len(fits.views)))
     monkeypatch.setattr(folds, "weights_of_teacher", lambda run, without: (0.5, 1.0))
     monkeypatch.setattr(algorithm, "weights_of_teacher", lambda run: (0.5, 1.0))
     fold = np.arange(len(LABELS)) % folds.FOLDS
@@ -194,6 +196,9 @@ def classifier() -> MeinClassifier:
 ODD: dict[str, tuple[list[str], list[str]]] = {
     "four labels": (TEXTS.labeled_texts[:4], ["a", "b", "a", "b"]),
     "two labels": (TEXTS.labeled_texts[:2], ["a", "b"]),
+    "the same text for two classes": (TEXTS.labeled_texts[:2] * 2, ["a", "b", "c", "d"]),
+    "a text of two classes": ([TEXTS.labeled_texts[0], *TEXTS.labeled_texts[:2]], ["a", "b", "b"]),
+    "classes with fewer labels than folds": (TEXTS.labeled_texts[:30], [*["a", "b"] * 10, *"ccddeefffg"]),
     "a class with one document": (TEXTS.labeled_texts[:21], [*["a", "b"] * 10, "c"]),
     "all texts equal": (["a text"] * 20, ["a", "b"] * 10),
     "equal texts for each class": (["one text"] * 10 + ["another"] * 10, ["a"] * 10 + ["b"] * 10),
@@ -206,8 +211,8 @@ ODD: dict[str, tuple[list[str], list[str]]] = {
 
 
 REFUSED = {
-    "two labels": "y holds one example of 'a', 'b'; add examples or drop the class.",
-    "a class with one document": "y holds one example of 'c'; add examples or drop the class.",
+    "two labels": "y holds one text of each class, which leaves none to evaluate on: add other",
+    "the same text for two classes": "y holds one text of each class, which leaves none to evaluate on: a",
     "all texts equal": "y holds one text of each class, which leaves none to evaluate on: add other",
     "equal texts for each class": "y holds one text of each class, which leaves none to evaluate on: add",
 }

@@ -132,15 +132,16 @@ def test_class_weights_by_name_are_those_of_balanced_where_they_are_the_same_num
         return read_labeled(tiny.config(class_weight=kind), documents)
 
     balanced = read(None, "balanced")
-    counts = np.bincount(balanced.train_ids)
+    counts = np.bincount(balanced.train_ids, balanced.sample_weights)
     by_hand = {name: 1_000 / n for name, n in zip(balanced.labels.classes, counts.tolist(), strict=True)}
     named = read(by_hand, None)
-    assert_array_equal(named.train_weights, balanced.train_weights)
+    assert_allclose(named.train_weights, balanced.train_weights, rtol=1e-6)
     assert_array_equal(named.dev_weights, balanced.dev_weights)
     assert_allclose(named.class_weights, balanced.class_weights, rtol=1e-12)
-    assert named.class_weights[0] == pytest.approx(3 * named.class_weights[1])  # 20 documents beside 60
-    assert read({"negative": 3.0}, None).digest == balanced.digest  # a class without a name weighs 1
-    assert_allclose(read(by_hand, "balanced").class_weights, read({"negative": 9.0}, None).class_weights)
+    ratio = 3.0 if sample is None else counts[1] / counts[0]  # 60 documents beside 20
+    assert named.class_weights[0] == pytest.approx(ratio * named.class_weights[1])
+    assert_allclose(read({"negative": ratio}, None).class_weights, balanced.class_weights)  # others weigh 1
+    assert_allclose(read(by_hand, "balanced").class_weights, read({"negative": ratio**2}, None).class_weights)
 
 
 def test_the_digest_distinguishes_weights_of_dev_and_is_unchanged_without_any() -> None:
@@ -168,12 +169,13 @@ def test_wrong_labels_of_next_to_no_weight_do_no_harm(tmp_path: Path) -> None:
 
 
 def test_texts_without_a_label_do_not_change_the_scale() -> None:
-    assert as_weights([1, 2, 50], None, ["a", "b", None]).of_texts[:2].tolist() == [0.5, 1.0]
+    assert as_weights([0.1, 0.2, 5], None, ["a", "b", None]).of_texts[:2].tolist() == [0.5, 1.0]
+    assert as_weights([1, 2, 0.5], None, ["a", "b", None]).of_texts[:2].tolist() == [1.0, 2.0]  # are whole
 
 
 def test_a_class_that_weighs_nothing_is_as_good_as_absent() -> None:
     found = as_weights([1, 2, 2, 1], {"a": 0, "b": 0.02}, ["a", "b", "c", "a"])
-    assert found.of_texts.tolist() == [0.0, 1.0, 1.0, 0.0]
+    assert found.of_texts.tolist() == [0.0, 2.0, 2.0, 0.0]
     assert as_weights(None, {"a": 1e-60}, ["a", "b"]).of_texts.tolist() == [0.0, 1.0]  # none in 32 bits
     with pytest.raises(InputError, match="The weight of every text is 0: give some of them"):
         as_weights([1, 0], {"a": 0}, ["a", "b"])
