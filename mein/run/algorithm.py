@@ -11,7 +11,7 @@ from mein.imitators.reference import Imitators
 from mein.mixture.gates import GATES, Weights
 from mein.model.build import build_expert, build_imitators
 from mein.model.model import mixed_logits
-from mein.run.folds import fit_expert, out_of_fold, weigh, weights_of_teacher
+from mein.run.folds import drop_fits, fit_expert, out_of_fold, weigh, weights_of_teacher
 from mein.run.state import (
     UNLABELED_PARTS,
     Run,
@@ -34,6 +34,8 @@ def train(run: Run) -> None:
     """Algorithm 1. Each line leaves an artefact; a line whose artefact is complete is skipped."""
     if run.has("expert", "imitators", *run.lexicons, *run.systems):
         run.folder.drop(f"{MIXTURE}.checkpoint.safetensors")  # of a kill right behind the last line
+        if run.is_folded:
+            drop_fits(run)
         return
     expert = learned_expert(run)  # line 1: Theta'
     imitators = learned_imitators(run, expert)  # line 2: Phi
@@ -44,6 +46,8 @@ def train(run: Run) -> None:
         run.log("Stage 3: the mixture and its controls are tuned on the labels")
     for system in run.systems:  # line 3: Theta and Lambda, and the same with other evidence
         tuned(run, system, expert, imitators)
+    if run.is_folded:
+        drop_fits(run)
 
 
 def learned_expert(run: Run) -> Expert:
@@ -121,7 +125,7 @@ def imitate(run: Run, expert: Expert, imitators: Imitators) -> Weights:
 def tune(run: Run, system: str, start: Expert, imitators: Imitators, expert: Expert) -> Weights:
     """Line 3: Theta, Lambda = argmin L'_s, from Theta'; undone if dev error becomes worse."""
     if run.is_folded:
-        return weigh(run, system)
+        return weigh(run, system, expert)
     train_part, dev_part = (
         labeled_part(run, part, evidence(run, imitators, system, part)) for part in ("train", "dev")
     )

@@ -35,7 +35,7 @@ from mein.mixture.gates import Weights
 from mein.mixture.inference import imitator_alpha
 from mein.mixture.lexicon import Lexicon, learn_lexicon
 from mein.mixture.mixture import random_alpha
-from mein.mixture.second_level import fit_nested, fit_weights, scale_of
+from mein.mixture.second_level import Examples, fit_weights, scale_of
 from mein.model.artefacts import ArtefactContent, leave
 from mein.model.build import build_imitators
 from mein.run.linear_fits import FEATURES, FITS, MOST_DOCUMENTS, LinearFits, fold_weights, learned_fits
@@ -52,7 +52,8 @@ from mein.training.stages import center_evidence, train_imitators
 FOLDS = 5
 COMPONENTS = "folds"
 OUT_OF_FOLD = "labeled"  # the name of what is evaluated where there is no test set
-EPOCHS = 0.4  # of stage 2's, for the imitators of a fold: with all, errors are 1% lower (log/)
+EPOCHS = 0.4  # of stage 2's, for the imitators of a fold: with all, errors are 1% lower (log/),
+AFFORDABLE = 400_000  # so that text of up to this many pieces has all of them
 SCORED_DOCUMENTS = 500  # held out, on which a fold's imitators are validated
 
 
@@ -148,12 +149,13 @@ def out_of_fold(run: Run, imitators: Imitators) -> None:
             of_held = imitator_alpha(own, pieces.take(held), run.classes)
             alpha[:, held] = of_held / _scales(run, own)[:, None, None]
         arrays = {
-            "z": fits.expert_out_of_fold(),
+            "views": fits.out_of_fold,
             "lexicon": lexicon_out_of_fold(run),
             "alpha": alpha,
             "fold": fold,
         }
         arrays["scales"] = _scales(run, imitators) if run.has_imitators else np.zeros(0)
+        arrays["floors"] = np.array(fits.floors, np.int64)
         return {name: torch.from_numpy(array) for name, array in arrays.items()}, {}
 
     leave(run.folder, COMPONENTS, learned)
@@ -162,6 +164,13 @@ def out_of_fold(run: Run, imitators: Imitators) -> None:
             run.folder.drop(f"{_of_fold(k)}.safetensors")
             for part in UNLABELED_PARTS:
                 shutil.rmtree(run.folder / _excerpt_name(k, part), ignore_errors=True)
+    ranks.barrier()
+
+
+def drop_fits(run: Run) -> None:
+    """Remove what only the expert was made of, once all systems are complete."""
+    run.kept.clear()
+    if ranks.is_first():
         for name in (FEATURES, FITS):
             run.folder.drop(f"{name}.safetensors")
     ranks.barrier()
@@ -193,7 +202,9 @@ def imitators_of_fold(run: Run, k: int, fits: LinearFits) -> Imitators:
             teacher = Teacher(teacher.expert, lexicon_of_fold(run, k).with_gate(gate).logits, tau)
         label_documents(teacher, [unlabeled, held_out], classes, by, run.runtime.reporter)
         settings = run.config.imitator_training.resolved(run.config.optimizer)
-        settings = replace(settings, epochs=math.ceil(EPOCHS * settings.epochs))
+        pieces = sum(int(unlabeled.pieces(n).lengths.sum()) for n in range(unlabeled.shard_count))
+        share = min(1.0, max(EPOCHS, AFFORDABLE / max(1, pieces)))
+        settings = replace(settings, epochs=math.ceil(share * settings.epochs))
         machine = (run.runtime, run.config.seed)
         train_imitators(imitators, unlabeled, held_out, settings, *machine, name=_of_fold(k))
         center_evidence(imitators, run.store("held_out"))
@@ -226,22 +237,33 @@ def _scales(run: Run, imitators: Imitators) -> np.ndarray:
     return np.array([scale_of(alpha) for alpha in np.concatenate(parts, axis=1)])
 
 
-def weigh(run: Run, system: str) -> Weights:
-    """Line 3 without gradients: the weights of a system's components, from logits out of fold."""
-    tensors, _ = load_tensors(run.folder / f"{COMPONENTS}.safetensors")
-    held = tensors["fold"].numpy() >= 0
-    parts, scales = _components(run, system, {name: t.numpy() for name, t in tensors.items()})
-    labeled = run.labeled
-    found = fit_weights(parts[:, held], labeled.train_ids[held], labeled.train_weights[held])
-    rest = found[1:] / scales / found[0]
+def weigh(run: Run, system: str, expert: Expert) -> Weights:
+    """Line 3 without gradients: the weights of a system's components, from logits out of fold.
+
+    Those of the views make the system's own expert.
+    """
+    components = _load_components(run)
+    examples, scales = _examples(run, system, components)
+    found = examples.weights()
+    of_views, rest = np.split(found, [examples.views])
+    a = float(of_views.sum()) or 1.0
+    expert.load_state_dict(fits_of(run).tables(of_views / a))
+    gates = rest / scales / a
     has_lexicon = SYSTEMS[system].uses_lexicon and run.has_lexicon
-    weights = Weights.of_rows(np.append(rest[1:], rest[0]) if has_lexicon else rest, has_lexicon=has_lexicon)
-    return Weights(weights.gates, weights.lexicon, temperature=float(1 / found[0]))
+    weights = Weights.of_rows(
+        np.append(gates[1:], gates[0]) if has_lexicon else gates, has_lexicon=has_lexicon
+    )
+    return Weights(weights.gates, weights.lexicon, temperature=1 / a)
 
 
-def _components(run: Run, system: str, known: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """z, the lexicon's, and the evidence of a system (1 + J, n, Y), and the scales of all but z (J,)."""
-    parts, scales = [known["z"]], []
+def _load_components(run: Run) -> dict[str, np.ndarray]:
+    tensors, _ = load_tensors(run.folder / f"{COMPONENTS}.safetensors")
+    return {name: tensor.numpy() for name, tensor in tensors.items()}
+
+
+def _examples(run: Run, system: str, known: dict[str, np.ndarray]) -> tuple[Examples, np.ndarray]:
+    """A system's components of the documents in folds; the scales of those beside the views (J,)."""
+    parts, scales = list(known["views"]), []
     if SYSTEMS[system].uses_lexicon and run.has_lexicon:
         parts.append(known["lexicon"])
         scales.append(1.0)
@@ -253,7 +275,17 @@ def _components(run: Run, system: str, known: dict[str, np.ndarray]) -> tuple[np
             count, n, Y = known["alpha"].shape
             parts += list(random_alpha(count, n, Y, run.config.seed, "dev"))
             scales += [1.0] * count
-    return np.stack(parts).astype(np.float64), np.array(scales)
+    floors = tuple(known["floors"].tolist()) if system == MIXTURE else ()
+    return _examples_of(run, np.stack(parts), known["fold"], len(known["views"]), floors), np.array(scales)
+
+
+def _examples_of(
+    run: Run, parts: np.ndarray, fold: np.ndarray, views: int = 1, floors: tuple[int, ...] = ()
+) -> Examples:
+    """Components (1 + J, n, Y) of all labeled documents, as examples of those in folds."""
+    weights = fold_weights(run, fold)
+    every = Examples(parts.astype(np.float64), run.labeled.train_ids, fold, weights, views, floors)
+    return every.take(np.flatnonzero(fold >= 0))
 
 
 def log_probs_out_of_fold(run: Run) -> tuple[np.ndarray, dict[str, np.ndarray]]:
@@ -261,26 +293,22 @@ def log_probs_out_of_fold(run: Run) -> tuple[np.ndarray, dict[str, np.ndarray]]:
 
     Weights and temperature of each fold are those of the others, so that no system has seen the label.
     """
-    tensors, _ = load_tensors(run.folder / f"{COMPONENTS}.safetensors")
-    known = {name: tensor.numpy() for name, tensor in tensors.items()}
-    fold, labeled = known["fold"], run.labeled
-    rows = np.flatnonzero(fold >= 0)
+    known = _load_components(run)
+    fold, views = known["fold"], known["views"]
 
-    weights = fold_weights(run, fold)[:-1, rows]
-
-    def nested(parts: np.ndarray) -> np.ndarray:
-        z = fit_nested(parts[:, rows], labeled.train_ids[rows], fold[rows], weights)
-        found: np.ndarray = log_softmax(z, axis=1)
+    def nested(examples: Examples) -> np.ndarray:
+        found: np.ndarray = log_softmax(examples.nested(), axis=1)
         return found
 
-    systems = {TFIDF: nested(_floor(run, fold)[None]), EXPERT: nested(known["z"][None].astype(np.float64))}
+    systems = {TFIDF: nested(_examples_of(run, _floor(run, fold)[None], fold))}
+    systems[EXPERT] = nested(_examples_of(run, views, fold, len(views)))
     for name in (CLOSED_GATES, RANDOM_IMITATORS):
         if name in run.systems:
-            systems[name] = nested(_components(run, name, known)[0])
+            systems[name] = nested(_examples(run, name, known)[0])
     if run.has_imitators:
-        systems[IMITATORS_ONLY] = nested(known["alpha"].sum(axis=0, keepdims=True).astype(np.float64))
-        systems[MIXTURE] = nested(_components(run, MIXTURE, known)[0])
-    return rows, systems
+        systems[IMITATORS_ONLY] = nested(_examples_of(run, known["alpha"].sum(axis=0, keepdims=True), fold))
+        systems[MIXTURE] = nested(_examples(run, MIXTURE, known)[0])
+    return np.flatnonzero(fold >= 0), systems
 
 
 def _floor(run: Run, fold: np.ndarray) -> np.ndarray:

@@ -88,6 +88,11 @@ class LinearFits:
     fold: np.ndarray
     """Of each document (n,); -1: none."""
 
+    @property
+    def floors(self) -> tuple[int, ...]:
+        """Which views are what a user would pick instead: n-grams by themselves, an encoder by itself."""
+        return tuple(v for v, view in enumerate(self.views) if view != EVERYTHING)
+
     def weights_of_views(self, without: int | None = None) -> np.ndarray:
         """Of each view in their sum (V,), fitted on the logits of all folds but one."""
         rows = np.flatnonzero((self.fold >= 0) & (self.fold != without))

@@ -1,5 +1,6 @@
 """Weights of components: noise gets none, the truth gets much, and no document weighs its own logits."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from scipy.optimize import approx_fprime, minimize
 from scipy.special import log_softmax
 
 from mein.mixture import second_level
-from mein.mixture.second_level import fit_nested, fit_weights, mixed, scale_of
+from mein.mixture.second_level import Examples, fit_weights, mixed, scale_of
 
 RNG = np.random.default_rng(0)
 N, Y = 200, 3
@@ -21,6 +22,10 @@ NOISE = RNG.normal(size=(2, N, Y))
 
 def log_loss(z: np.ndarray, labels: np.ndarray = LABELS) -> float:
     return float(-log_softmax(z, axis=1)[np.arange(len(labels)), labels].mean())
+
+
+def examples(parts: np.ndarray, labels: np.ndarray, fold: np.ndarray, **others: Any) -> Examples:
+    return Examples(parts, labels, fold, np.ones((int(fold.max()) + 1, len(labels))), **others)
 
 
 def test_the_gradient_is_that_of_finite_differences(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,9 +97,37 @@ def test_the_labels_of_a_fold_do_not_reach_what_is_reported_of_it(k: int) -> Non
     parts, fold = np.concatenate([EXPERT[None], NOISE]), np.arange(N) % 4
     other = LABELS.copy()
     other[fold == k] = (other[fold == k] + 1) % Y
-    before, after = (fit_nested(parts, labels, fold) for labels in (LABELS, other))
+    before, after = (examples(parts, labels, fold).nested() for labels in (LABELS, other))
     assert_array_equal(before[fold == k], after[fold == k])
     assert (before[fold != k] != after[fold != k]).any()
+
+
+def test_the_best_view_is_where_weights_start() -> None:
+    """It keeps a little weight; the others may have none."""
+    parts = np.stack([EXPERT, TRUTH + 0.1 * RNG.normal(size=(N, Y)), NOISE[0]])
+    weights = examples(parts, LABELS, np.arange(N) % 5, views=2).weights()
+    assert_allclose(weights, fit_weights(parts, LABELS, first=1))
+    assert weights[1] > 0.05
+    assert weights[2] == pytest.approx(0, abs=0.15 * weights[1])
+
+
+@pytest.mark.parametrize("is_worse", [True, False])
+def test_a_sum_that_is_worse_than_a_floor_is_the_floor(is_worse: bool) -> None:
+    """Components that fit the labels of some folds only: on each fold the sum of the others' is worse."""
+    fold = np.arange(N) % 2
+    turned = np.where(fold == 0, 1, -1)[:, None] * (TRUTH - 1 / Y)
+    parts = np.stack([EXPERT, EXPERT, turned if is_worse else TRUTH])
+    found = examples(parts, LABELS, fold, views=2, floors=(1,))
+    free = replace(found, floors=()).weights()
+    if is_worse:
+        parts[2] += 0.2 * TRUTH
+        found = examples(30 * parts, LABELS, fold, views=2, floors=(1,))
+        weights = found.weights()
+        assert_array_equal(weights[[0, 2]], 0.0)
+        assert_allclose(weights[1], fit_weights(30 * parts[[1]], LABELS)[0])
+        assert found.losses(found.nested()) <= found.losses(replace(found, floors=()).nested())
+    else:
+        assert_array_equal(found.weights(), free)
 
 
 def test_weights_are_sane_on_small_random_problems() -> None:
@@ -115,7 +148,7 @@ def test_weights_are_sane_on_small_random_problems() -> None:
         assert weights[0] >= 0.05 * (1 - 1e-9)
         assert (weights[1:] >= 0).all()
         fold = np.arange(n) % 5
-        nested, alone = (fit_nested(some, labels, fold) for some in (parts, parts[:1]))
+        nested, alone = (examples(some, labels, fold).nested() for some in (parts, parts[:1]))
         assert np.isfinite(nested).all()
         own = min(log_loss(alone, labels), log_loss(parts[0], labels))
         above.append(log_loss(nested, labels) - own)

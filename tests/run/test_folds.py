@@ -66,7 +66,7 @@ def test_the_labels_of_a_fold_reach_no_component_of_its_documents(
         run(tmp_path / name, corpus(labels), mixture__method="ours")
         known.append(load_tensors(tmp_path / name / f"{COMPONENTS}.safetensors")[0])
     before, after = ({name: tensor.numpy() for name, tensor in some.items()} for some in known)
-    for name in ("z", "lexicon", "alpha"):
+    for name in ("views", "lexicon", "alpha"):
         assert_array_equal(before[name][..., fold == 2, :], after[name][..., fold == 2, :])
         for k in (0, 1, 3, 4):
             assert (before[name][..., fold == k, :] != after[name][..., fold == k, :]).any()
