@@ -126,6 +126,7 @@ def read_labeled(config: Config, corpus: Corpus) -> Split:
     class_weight = _class_weight(config, corpus, labels)
     class_weights = class_weight.of(ids[train_rows], weights[train_rows])
     sums = np.bincount(ids[train_rows], weights[train_rows], minlength=len(labels.classes))
+    sums[sums == 0] = 1  # subtle: a class that weighs nothing is not impossible
     return Split(
         labels=labels,
         train_texts=texts if dev_texts is texts else [texts[i] for i in train_rows],

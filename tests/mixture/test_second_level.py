@@ -161,3 +161,17 @@ def test_many_logits_of_any_size_are_finite() -> None:
         weights = fit_weights(np.stack([size * EXPERT, 1e4 * NOISE[0]]), LABELS)
         assert np.isfinite(weights).all()
         assert np.isfinite(log_loss(mixed(weights, np.stack([size * EXPERT, 1e4 * NOISE[0]]))))
+
+
+def test_each_fold_has_weights_of_documents_of_its_own() -> None:
+    fold, weights = np.arange(N) % 3, RNG.uniform(0.1, 5.0, (3, N))
+    parts = np.concatenate([EXPERT[None], NOISE])
+    found = fit_nested(parts, LABELS, fold, weights)
+    for k in range(3):
+        rest = fold != k
+        wanted = fit_weights(parts[:, rest], LABELS[rest], weights[k, rest])
+        assert_array_equal(found[~rest], mixed(wanted, parts[:, ~rest]))
+
+
+def test_documents_that_weigh_nothing_weigh_no_component() -> None:
+    assert fit_weights(np.stack([EXPERT, 2 * TRUTH]), LABELS, np.zeros(N)).tolist() == [1.0, 0.0]

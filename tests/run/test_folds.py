@@ -8,19 +8,22 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.special import log_softmax
 
 from mein import MeinClassifier
 from mein.data.corpus import Corpus, source_of_lists
 from mein.errors import InputError
 from mein.evaluation.comparison import Row
 from mein.evaluation.systems import CLOSED_GATES, EXPERT, IMITATORS_ONLY, MIXTURE, RANDOM_IMITATORS, TFIDF
+from mein.mixture import lexicon
 from mein.model.artefacts import leave as leave_artefact
 from mein.model.loading import load_model
-from mein.run import algorithm, folds
+from mein.run import algorithm, folds, prepare
 from mein.run.folds import COMPONENTS
 from mein.run.linear_fits import LinearFits
 from mein.run.pipeline import train_and_evaluate
+from mein.runtime.progress import Quiet
 from mein.runtime.tensors import load_tensors
 from mein.training import linear
 from tests.support import tiny
@@ -43,10 +46,11 @@ def run(path: Path, documents: Corpus, **overrides: Any) -> dict[str, Row]:
     return {row.name: row for row in rows}
 
 
+@pytest.mark.parametrize("class_weight", [None, "balanced"])
 def test_the_labels_of_a_fold_reach_no_component_of_its_documents(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, class_weight: str | None
 ) -> None:
-    """To the bit, for expert, imitators and lexicon.
+    """To the bit, for expert, imitators and lexicon; classes are balanced by the labels of other folds.
 
     One C, one weight for each view, one of a teacher's lexicon: these are chosen by predictions of the other
     folds, whose fits have seen the labels of this one.
@@ -58,12 +62,10 @@ def test_the_labels_of_a_fold_reach_no_component_of_its_documents(
     fold = np.arange(len(LABELS)) % folds.FOLDS
     monkeypatch.setattr(folds, "fold_numbers", lambda run: fold)
     names = sorted(set(LABELS))
-    turned = [
-        names[1 - names.index(label)] if k == 2 else label for k, label in zip(fold, LABELS, strict=True)
-    ]
+    turned = [names[0] if k == 2 else label for k, label in zip(fold, LABELS, strict=True)]
     known = []
     for name, labels in (("before", LABELS), ("after", turned)):
-        run(tmp_path / name, corpus(labels), mixture__method="ours")
+        run(tmp_path / name, corpus(labels), mixture__method="ours", class_weight=class_weight)
         known.append(load_tensors(tmp_path / name / f"{COMPONENTS}.safetensors")[0])
     before, after = ({name: tensor.numpy() for name, tensor in some.items()} for some in known)
     for name in ("views", "lexicon", "alpha"):
@@ -111,14 +113,120 @@ def test_without_unlabeled_text_it_is_the_linear_expert(tmp_path: Path, has_test
     assert np.isfinite(load_model(tmp_path / "run").log_probs(TEXTS.test_texts)).all()
 
 
-def test_a_document_of_weight_2_is_as_if_it_were_there_twice(tmp_path: Path) -> None:
-    """What learns from labels; word vectors, idf and priors of words count documents."""
-    weights = np.r_[np.full(40, 2.0), np.ones(40)]
-    run(tmp_path / "weighed", corpus(sample_weight=weights))
-    run(tmp_path / "plain", corpus())
-    before, after = (load_model(tmp_path / name).log_probs(TEXTS.test_texts) for name in ("weighed", "plain"))
-    assert (before != after).any()
-    assert np.isfinite(before).all()
+@pytest.mark.parametrize("class_weight", [None, "balanced"])
+@pytest.mark.parametrize("has_unlabeled", [True, False])
+def test_whole_weights_are_repeated_documents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, class_weight: str | None, has_unlabeled: bool
+) -> None:
+    """From the fits of folds to the answers, given the same words, idf and so on, which count documents.
+
+    So does the lexicon, which by default leaves out what is in one document.
+    """
+    weights = np.r_[np.full(30, 3), np.full(20, 2), np.ones(30, int)]
+    rows = np.repeat(np.arange(80), weights)
+    repeated = source_of_lists([TEXTS.labeled_texts[row] for row in rows], [LABELS[row] for row in rows])
+    monkeypatch.setattr(lexicon, "LEAST_DOCUMENTS", 1)
+    settings = {"class_weight": class_weight, "mixture__method": "ours"}
+    both = corpus() if has_unlabeled else replace(corpus(), unlabeled=None)
+    keep_text(monkeypatch)
+    run(tmp_path / "plain", both, **settings)
+    found = []
+    for name, documents in {
+        "weighed": replace(both, sample_weight=weights.astype(np.float32)),
+        "repeated": replace(both, labeled=repeated),
+    }.items():
+        run(tmp_path / name, documents, **settings)
+        known = load_tensors(tmp_path / name / f"{COMPONENTS}.safetensors")[0]
+        answers = load_model(tmp_path / name).log_probs(TEXTS.test_texts)
+        found.append(({key: tensor.numpy() for key, tensor in known.items()}, answers))
+    (one, ours), (other, theirs) = found
+    assert_array_equal(one["fold"][rows], other["fold"])
+    for part in ("z", "lexicon", "alpha"):
+        assert_allclose(one[part][..., rows, :], other[part], atol=2e-3)
+    assert_allclose(ours, theirs, atol=2e-3)
+    plain = load_model(tmp_path / "plain").log_probs(TEXTS.test_texts)
+    assert np.abs(plain - theirs).mean() > 0.05
+
+
+def keep_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let all runs have the words, the pieces and the features of texts that the first one learns."""
+    vocabularies, features = prepare.learn_vocabularies, folds.learned_features
+    kept: dict[str, Any] = {}
+
+    def learn_vocabularies(texts: Any, *settings: Any) -> Any:
+        chunks = list(texts)
+        if "indexer" not in kept:
+            kept["indexer"] = vocabularies(chunks, *settings)[0]
+        return kept["indexer"], sum(map(len, chunks))
+
+    def learned_features(run: Any) -> Any:
+        if "features" not in kept:
+            kept["features"] = features(run)
+        return kept["features"]
+
+    monkeypatch.setattr(prepare, "learn_vocabularies", learn_vocabularies)
+    monkeypatch.setattr(folds, "learned_features", learned_features)
+
+
+def test_other_weights_are_scaled_and_those_of_0_are_left_out(tmp_path: Path) -> None:
+    weights = np.random.default_rng(0).uniform(0.5, 2.0, 80)
+    weights[::4] = 0.0
+    answers = []
+    for name, scale in (("one", 1.0), ("ten", 10.0)):
+        run(tmp_path / name, corpus(sample_weight=(scale * weights).astype(np.float32)))
+        answers.append(load_model(tmp_path / name).log_probs(TEXTS.test_texts))
+    assert_allclose(answers[0], answers[1], atol=1e-3)
+
+
+def test_a_class_that_weighs_nothing_keeps_its_prior(tmp_path: Path) -> None:
+    """80 documents, 20 of them of weight 0, the only ones of a class."""
+    labels = ["none" if i % 4 == 0 else label for i, label in enumerate(LABELS)]
+    weights = np.array([label != "none" for label in labels], np.float32)
+    run(tmp_path / "run", replace(corpus(labels, sample_weight=weights), unlabeled=None))
+    model = load_model(tmp_path / "run")
+    y = model.labels.classes.index("none")
+    known = load_tensors(tmp_path / "run" / f"{COMPONENTS}.safetensors")[0]
+    p = np.exp(log_softmax(known["z"].numpy(), axis=1))[known["fold"].numpy() >= 0, y]
+    assert p == pytest.approx(1 / (48 + 3), rel=0.05)
+    assert np.exp(model.log_probs(["zzz yyy"]))[0, y] == pytest.approx(1 / (60 + 3), rel=0.05)
+    assert np.exp(model.log_probs(TEXTS.test_texts))[:, y].min() > 1e-4
+
+
+class Lines(Quiet):
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def log(self, line: str) -> None:
+        self.lines.append(line)
+
+
+def test_classes_of_one_text_are_named_and_in_no_fold(tmp_path: Path) -> None:
+    labels = ["one", "other", *LABELS[2:]]
+    reporter = Lines()
+    documents = replace(corpus(labels), unlabeled=None)
+    train_and_evaluate(tiny.config(expert__kind="linear"), documents, tmp_path / "run", reporter)
+    said = "'one', 'other': one text each, which teaches but is in no fold; add some to weigh them."
+    assert [line for line in reporter.lines if "in no fold" in line] == [said]
+    fold = load_tensors(tmp_path / "run" / f"{COMPONENTS}.safetensors")[0]["fold"].numpy()
+    assert_array_equal(np.flatnonzero(fold < 0), [0, 1])
+    p = np.exp(load_model(tmp_path / "run").log_probs(TEXTS.labeled_texts[:2]))
+    assert (p.argmax(1) == [labels_of(documents).index(name) for name in ("one", "other")]).all()
+
+
+def labels_of(documents: Corpus) -> list[Any]:
+    return sorted(set(documents.labeled_documents[1]))
+
+
+def test_equal_texts_are_in_one_fold(tmp_path: Path) -> None:
+    """Whatever their case, spaces and punctuation, and their labels; other symbols make another text."""
+    texts = [*TEXTS.labeled_texts[:60], *(f"  {text.upper()}!" for text in TEXTS.labeled_texts[:20])]
+    texts += [f"{text} +" for text in TEXTS.labeled_texts[:20]]
+    documents = replace(corpus(), labeled=source_of_lists(texts, [*LABELS[:60], *LABELS[1:21], *LABELS[:20]]))
+    run(tmp_path / "run", replace(documents, unlabeled=None))
+    fold = load_tensors(tmp_path / "run" / f"{COMPONENTS}.safetensors")[0]["fold"].numpy()
+    assert (fold >= 0).all()
+    assert_array_equal(fold[60:80], fold[:20])
+    assert (fold[80:] != fold[:20]).any()
 
 
 def test_folds_follow_texts_and_not_rows(tmp_path: Path) -> None:

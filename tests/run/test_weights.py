@@ -107,6 +107,28 @@ def test_weights_have_the_mean_1_on_train_whatever_their_scale() -> None:
     assert_allclose(found[0].dev_weights, found[1].dev_weights, rtol=1e-5)
 
 
+def test_classes_are_balanced_by_the_labels_outside_a_fold() -> None:
+    """By sample weights; whatever the labels inside it, which weigh what their class does outside."""
+    texts, held = tiny.TEXTS.labeled_texts, np.arange(80) % 5 == 0
+    sample = np.random.default_rng(1).uniform(0.5, 2.0, 80)
+    found = []
+    for inside in ("a", "b"):
+        labels = [inside if is_held else "ab"[i % 3 == 0] for i, is_held in enumerate(held)]
+        documents = replace(tiny.corpus(), labeled=source_of_lists(texts, labels), sample_weight=sample)
+        settings = {"expert__kind": "linear", "class_weight": "balanced"}
+        found.append(read_labeled(tiny.config(**settings), documents))
+    for labeled in found:
+        weights, ids = labeled.weights_without(held), labeled.train_ids
+        sums = np.bincount(ids[~held], weights[~held])
+        assert sums[0] == pytest.approx(sums[1], rel=1e-5)  # as heavy as each other
+        assert sums.sum() == pytest.approx(labeled.sample_weights[~held].sum(), rel=1e-5)
+        ratio = weights / sample
+        for y in (0, 1):
+            assert_allclose(ratio[ids == y], ratio[~held & (ids == y)][0], rtol=1e-5)
+        assert_array_equal(labeled.weights_without(np.zeros(80, bool)), labeled.train_weights)
+    assert_array_equal(*(labeled.weights_without(held)[~held] for labeled in found))
+
+
 def test_a_dev_document_weighs_for_a_lexicon_what_its_class_weighs_in_train() -> None:
     labels = ["positive"] * 60 + ["negative"] * 20
     documents = replace(tiny.corpus(), labeled=source_of_lists(tiny.TEXTS.labeled_texts, labels))

@@ -74,24 +74,63 @@ def test_the_labels_of_a_fold_do_not_reach_its_logits(k: int, monkeypatch: pytes
     assert (before[fold != k] != after[fold != k]).any()
 
 
+def chances(z: np.ndarray) -> np.ndarray:
+    return np.exp(z) / np.exp(z).sum(1, keepdims=True)
+
+
 @pytest.mark.parametrize("classes", [2, 3])
-def test_absent_classes_are_finite_and_never_predicted(classes: int) -> None:
+def test_absent_classes_have_their_prior(classes: int) -> None:
+    """One in as many as there are documents and classes, one more for each class; in a linear model only
+    where x is 0."""
     x, labels, fold = problem(classes)
     labels = labels * 2 + 1  # of 2 * classes + 1, only the odd ones are there
-    fits = fit_in_folds(x, labels, np.ones(60), fold, 2 * classes + 1)
-    for z in (fits.out_of_fold, fits.last.logits(x)):
-        assert np.isfinite(z).all()
-        assert set(z.argmax(1)) <= set(labels.tolist())
-    x_far = csr_array(np.zeros((1, 8)))
-    assert fits.last.logits(x_far).argmax(1)[0] in labels
+    Y = 2 * classes + 1
+    fits = fit_in_folds(x, labels, np.ones(60), fold, Y)
+    assert_allclose(chances(fits.out_of_fold)[:, ::2], 1 / (48 + Y))
+    assert_allclose(chances(fits.last.logits(x))[:, ::2], 1 / (60 + Y))
+    assert_allclose(chances(fits.last.bias[None])[:, ::2], 1 / (60 + Y))
+    assert set(fits.out_of_fold.argmax(1)) <= set(labels.tolist())
 
 
-def test_a_class_absent_from_a_fold_s_teachers_is_finite() -> None:
+def test_a_class_absent_from_a_fold_s_teachers_has_its_prior() -> None:
     x, labels, fold = problem(2)
     labels[fold == 0] = 2  # all of a class are in one fold
-    z = fit_in_folds(x, labels, np.ones(60), fold, 3).out_of_fold
-    assert np.isfinite(z).all()
-    assert (z[fold == 0].argmax(1) != 2).all()
+    p = chances(fit_in_folds(x, labels, np.ones(60), fold, 3).out_of_fold)
+    assert_allclose(p[fold == 0, 2], 1 / (48 + 3))
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_documents_of_weight_0_teach_nothing(classes: int) -> None:
+    """Although they are in folds; a class of such documents is an absent one."""
+    x, labels, fold = problem(classes)
+    weights = np.r_[np.zeros(15), np.ones(45)]
+    labels[:15] = classes
+    found = fit_in_folds(x, labels, weights, fold, classes + 1)
+    wanted = fit_in_folds(x[np.arange(15, 60)], labels[15:], weights[15:], fold[15:], classes + 1)
+    assert found.last.strength == wanted.last.strength
+    assert_allclose(found.out_of_fold[15:], wanted.out_of_fold, atol=1e-9)
+    assert_allclose(found.last.logits(x), wanted.last.logits(x), atol=1e-9)
+
+
+def test_each_fold_has_weights_of_its_own() -> None:
+    x, labels, fold = problem(3)
+    weights = RNG.uniform(0.2, 5.0, (6, 60))
+    fits = fit_in_folds(x, labels, weights, fold, 3)
+    p = np.zeros((len(linear.STRENGTHS), 60, 3))
+    for i, strength in enumerate(linear.STRENGTHS):
+        for k in range(5):
+            rest, held = np.flatnonzero(fold != k), np.flatnonzero(fold == k)
+            model = LogisticRegression(C=strength, max_iter=1000)
+            model.fit(x[rest], labels[rest], sample_weight=weights[k, rest])
+            p[i, held] = model.predict_proba(x[held])
+    losses = -np.log(p[:, np.arange(60), labels]) * weights[fold, np.arange(60)]
+    for k, fit in enumerate(fits.folds):
+        assert fit.strength == linear.STRENGTHS[losses[:, fold != k].sum(1).argmin()]
+        wanted = p[linear.STRENGTHS.index(fit.strength), fold == k]
+        assert_allclose(chances(fits.out_of_fold)[fold == k], wanted, atol=2e-3)
+    assert fits.last.strength == linear.STRENGTHS[losses.sum(1).argmin()]
+    last = LogisticRegression(C=fits.last.strength, max_iter=1000).fit(x, labels, sample_weight=weights[-1])
+    assert_allclose(chances(fits.last.logits(x)), last.predict_proba(x), atol=2e-3)
 
 
 def test_one_class_is_always_predicted() -> None:
@@ -175,6 +214,15 @@ def test_equal_texts_are_in_one_fold_and_singletons_in_none() -> None:
 def test_a_text_with_two_labels_is_in_one_fold() -> None:
     fold = folds_of(["a", "a", "b", "c", "d"], np.array([0, 1, 0, 1, 1]), 5, range(5))
     assert fold[0] == fold[1]
+
+
+def test_the_only_text_of_a_class_teaches_whatever_others_it_has() -> None:
+    labels = np.array([0, 1, 1, 1, 2, 2])
+    fold = folds_of(["a", "a", "b", "c", "b", "d"], labels, 5, range(6))
+    assert fold[:2].tolist() == [-1, -1]  # class 0 has no other
+    assert (fold[2:] >= 0).all()
+    assert fold[2] == fold[4]
+    assert folds_of(["a", "b", "a", "b"], np.array([0, 0, 1, 2]), 5, range(4)).tolist() == [-1] * 4
 
 
 def test_folds_follow_the_order_that_is_given_and_not_that_of_rows() -> None:
