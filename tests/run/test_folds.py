@@ -19,12 +19,13 @@ from mein.evaluation.systems import CLOSED_GATES, EXPERT, IMITATORS_ONLY, MIXTUR
 from mein.mixture import lexicon
 from mein.model.artefacts import leave as leave_artefact
 from mein.model.loading import load_model
-from mein.run import algorithm, folds, prepare
+from mein.run import algorithm, folds, linear_fits, prepare
 from mein.run.folds import COMPONENTS
 from mein.run.linear_fits import LinearFits
 from mein.run.pipeline import train_and_evaluate
 from mein.runtime.progress import Quiet
 from mein.runtime.tensors import load_tensors
+from mein.text import indexer
 from mein.training import linear
 from tests.support import tiny
 from tests.support.dying import ALWAYS, Death, Dying, assert_same_folder
@@ -60,7 +61,8 @@ def test_the_labels_of_a_fold_reach_no_component_of_its_documents(
     monkeypatch.setattr(folds, "weights_of_teacher", lambda run, without: (0.5, 1.0))
     monkeypatch.setattr(algorithm, "weights_of_teacher", lambda run: (0.5, 1.0))
     fold = np.arange(len(LABELS)) % folds.FOLDS
-    monkeypatch.setattr(folds, "fold_numbers", lambda run: fold)
+    for module in (folds, algorithm):
+        monkeypatch.setattr(module, "fold_numbers", lambda run: fold)
     names = sorted(set(LABELS))
     turned = [names[0] if k == 2 else label for k, label in zip(fold, LABELS, strict=True)]
     known = []
@@ -150,13 +152,13 @@ def test_whole_weights_are_repeated_documents(
 
 def keep_text(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let all runs have the words, the pieces and the features of texts that the first one learns."""
-    vocabularies, features = prepare.learn_vocabularies, folds.learned_features
+    original, features = indexer.learn_vocabularies, linear_fits.learned_features
     kept: dict[str, Any] = {}
 
     def learn_vocabularies(texts: Any, *settings: Any) -> Any:
         chunks = list(texts)
         if "indexer" not in kept:
-            kept["indexer"] = vocabularies(chunks, *settings)[0]
+            kept["indexer"] = original(chunks, *settings)[0]
         return kept["indexer"], sum(map(len, chunks))
 
     def learned_features(run: Any) -> Any:
@@ -165,7 +167,7 @@ def keep_text(monkeypatch: pytest.MonkeyPatch) -> None:
         return kept["features"]
 
     monkeypatch.setattr(prepare, "learn_vocabularies", learn_vocabularies)
-    monkeypatch.setattr(folds, "learned_features", learned_features)
+    monkeypatch.setattr(linear_fits, "learned_features", learned_features)
 
 
 def test_other_weights_are_scaled_and_those_of_0_are_left_out(tmp_path: Path) -> None:
@@ -187,8 +189,11 @@ def test_a_class_that_weighs_nothing_keeps_its_prior(tmp_path: Path) -> None:
     y = model.labels.classes.index("none")
     known = load_tensors(tmp_path / "run" / f"{COMPONENTS}.safetensors")[0]
     p = np.exp(log_softmax(known["z"].numpy(), axis=1))[known["fold"].numpy() >= 0, y]
-    assert p == pytest.approx(1 / (48 + 3), rel=0.05)
-    assert np.exp(model.log_probs(["zzz yyy"]))[0, y] == pytest.approx(1 / (60 + 3), rel=0.05)
+    assert (
+        p.min() > 1 / 500
+    )  # of each view alone 1 / 51: of documents of weight 1, and one more of each class
+    assert p.mean() == pytest.approx(1 / (48 + 3), rel=0.3)
+    assert np.exp(model.log_probs(["zzz yyy"]))[0, y] == pytest.approx(1 / (60 + 3), rel=0.1)
     assert np.exp(model.log_probs(TEXTS.test_texts))[:, y].min() > 1e-4
 
 

@@ -75,7 +75,8 @@ def test_the_labels_of_a_fold_do_not_reach_its_logits(k: int, monkeypatch: pytes
 
 
 def chances(z: np.ndarray) -> np.ndarray:
-    return np.exp(z) / np.exp(z).sum(1, keepdims=True)
+    p: np.ndarray = np.exp(z) / np.exp(z).sum(1, keepdims=True)
+    return p
 
 
 @pytest.mark.parametrize("classes", [2, 3])
