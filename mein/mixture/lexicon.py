@@ -5,6 +5,7 @@ expert with few labels has not learned yet. Entries are weighted by naive Bayes 
 """
 
 import hashlib
+import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -118,7 +119,9 @@ def learn_lexicon(
         from sklearn.linear_model import LogisticRegression  # half a second that prediction does not need
 
         model = LogisticRegression(C=INVERSE_REGULARIZATION, max_iter=1000)
-        model.fit(weighted(holds, informativeness), labels, sample_weight=sample_weight)
+        with warnings.catch_warnings():  # of more than one class for two documents
+            warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
+            model.fit(weighted(holds, informativeness), labels, sample_weight=sample_weight)
         is_pair = len(present) == 2  # scikit-learn has coefficients of the second class only
         weights[:, present[1:] if is_pair else present] = model.coef_.T
         bias[present[1:] if is_pair else present] = model.intercept_

@@ -197,6 +197,14 @@ def test_with_nothing_to_learn_it_predicts_the_same_for_all(rows: list[list[int]
     assert np.array_equal(log_probs[0], log_probs[1])
 
 
+def test_classes_of_one_or_two_documents_are_learned_without_a_warning() -> None:
+    pieces = ragged([[y, y + 30, k] for y in range(30) for k in (70, 71 + y % 2)[: 1 + y % 2]])
+    labels = np.repeat(np.arange(30), [1 + y % 2 for y in range(30)])
+    learned = learn_lexicon(pieces, labels, np.ones(len(labels)), 30, V)
+    twice = labels % 2 == 1  # an entry is in two documents
+    assert (learned.log_probs(pieces).argmax(1) == labels)[twice].all()
+
+
 def test_it_is_kept_without_loss(tmp_path: Path) -> None:
     pieces, labels = documents(100)
     lexicon = learn_lexicon(pieces, labels, np.ones(100), 3, V)
