@@ -11,7 +11,7 @@ class WordsConfig(Settings):
     """How texts are cut into words, and which words the expert knows."""
 
     tokenizer: Literal["words", "paper"] = "words"
-    """`words`: words and single signs, HTML line breaks removed; `paper`: split at `\\W+` only."""
+    """`words`: words, single signs, letters where a script sets no spaces; `paper`: split at `\\W+` only."""
     lowercase: bool = True
     """Fold the text to lower case."""
     max_words: int = Field(default=100_000, ge=1, le=10**8)

@@ -61,8 +61,7 @@ def test_the_labels_of_a_fold_reach_no_component_of_its_documents(
     monkeypatch.setattr(folds, "weights_of_teacher", lambda run, without: (0.5, 1.0))
     monkeypatch.setattr(algorithm, "weights_of_teacher", lambda run: (0.5, 1.0))
     fold = np.arange(len(LABELS)) % folds.FOLDS
-    for module in (folds, algorithm):
-        monkeypatch.setattr(module, "fold_numbers", lambda run: fold)
+    monkeypatch.setattr(folds, "fold_numbers", lambda run: fold)
     names = sorted(set(LABELS))
     turned = [names[0] if k == 2 else label for k, label in zip(fold, LABELS, strict=True)]
     known = []

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mein.errors import InputError
 from mein.text import indexer as encoder_module
 from mein.text.config import PiecesConfig, WordsConfig
-from mein.text.indexer import Indexer, learn_vocabularies
+from mein.text.indexer import Indexer, learn_vocabularies, spelled_pieces
 from mein.text.ragged import Ragged, concatenate, ragged
 from mein.text.words import END, tokenize
 
@@ -127,6 +127,18 @@ def test_rows_are_taken_and_joined_as_in_lists(rows: list[list[int]], data: st.D
 def test_a_part_of_a_larger_array_is_joined_without_the_rest() -> None:
     middle = Ragged(np.arange(6), np.array([2, 3, 5]))
     assert concatenate([middle, middle]).to_lists() == [[2], [3, 4], [2], [3, 4]]
+
+
+@pytest.mark.parametrize("text", ["这部Great电影，真好看!", "สวัสดี ราคา 20", "映画は、最高でした😀"])
+def test_where_a_script_sets_no_spaces_pieces_are_in_their_places(text: str) -> None:
+    indexer, _ = learn_vocabularies([[text] * 60], WordsConfig(), PiecesConfig())
+    spelled = list(spelled_pieces(indexer, text))
+    for letters, start, stop in spelled:
+        assert letters.strip() == text[start:stop].lower()
+    assert "".join(text[start:stop] for _, start, stop in spelled) == text.replace(" ", "")
+    assert len(spelled) == len(indexer.pieces_of([text]).values)
+    pieces = [letters.strip() for letters, *_ in spelled]
+    assert all(len(piece) <= 1 for piece in pieces if "\u3040" <= piece[:1] <= "\u9fff")
 
 
 def test_the_expert_reads_the_end_of_a_long_document_and_imitators_all_of_it() -> None:
