@@ -110,15 +110,25 @@ def test_an_empty_file(tmp_path: Path) -> None:
             ["a"] * 3,
             r"holds the single class 'a' \(3 documents\); add documents of at least one other class\.",
         ),
-        (
-            ["a", "b"],
-            r"holds one text of each class, which leaves none to evaluate on: add other texts, or .*",
-        ),
     ],
 )
 def test_labels_that_teach_nothing(tmp_path: Path, labels: list[str], sentence: str) -> None:
     path = write_csv(tmp_path / "bad.csv", [f"text {i}" for i in range(len(labels))], labels)
     train_refuses(rf"{path} {sentence}", tmp_path, labeled=path)
+
+
+def test_classes_of_one_document(tmp_path: Path) -> None:
+    """Experts that learn by gradients are refused them; in folds, some must have more than one."""
+    path = write_csv(tmp_path / "bad.csv", ["one", "two", "three"], ["a", "a", "b"])
+    words = ("train", "--labeled", path, "--out", tmp_path / "out", *TINY)
+    refuses(rf"{path} holds one example of 'b'; add examples or drop the class\.", *words)
+    path = write_csv(tmp_path / "bad.csv", ["one", "two"], ["a", "b"])
+    sentence = (
+        rf"{path} holds one text of each class, which leaves none to evaluate on: "
+        r"add other texts, or give test documents\."
+    )
+    refuses(sentence, *words, "--set", "expert.kind=linear")
+    refuses(sentence, "check", "--labeled", path)
 
 
 def test_labels_of_empty_texts_alone(tmp_path: Path) -> None:
