@@ -25,7 +25,7 @@ class Blueprint:
     frequencies: Tensor | None
     """How often each word occurs (V,), if embeddings are normalized."""
     row_size: int | None
-    """F, if its reader turns every document into F numbers."""
+    """F, if its reader computes F features of every document."""
     hub: Path
     """The folder of the Hugging Face model that it is built on."""
 

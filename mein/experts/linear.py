@@ -20,7 +20,8 @@ class NgramExpert(Expert):
     x (F,): words and pairs of words, weighted by (1 + log count) idf, of norm 1. W (F, Y) holds what was
     learned of n-grams and of their latent dimensions together, the table (V, Y) what was learned of word
     vectors: both are linear, so each word's and each pair's share in z is known exactly.
-    f: features of a frozen encoder, if there is one; in a row they come before the words.
+    f: features of a frozen encoder, if there is one; in a row they come before the words, two float16 in a
+    number.
     F is known once it is fitted. V: words, Y: classes.
     """
 
@@ -59,8 +60,10 @@ class NgramExpert(Expert):
 
     def classify(self, embedded: Tensor, lengths: Tensor, dropout: Generator | None) -> Tensor:
         """Logits z (B, Y) from rows (B, T) of features and word numbers, and true lengths (B,)."""
-        dense, words = embedded[:, : self.features].float(), embedded[:, self.features :].long()
-        lengths = lengths - self.features
+        size = (self.features + 1) // 2  # numbers, as mein.text.ragged.beside packs them
+        packed, words = embedded[:, :size].int().flatten(), embedded[:, size:].long()
+        dense = packed.view(torch.float16).view(len(words), 2 * size)[:, : self.features].float()
+        lengths = lengths - size
         B, T = words.shape
         is_word = (torch.arange(T, device=words.device) < lengths.to(words.device)[:, None]) & (
             words >= FIRST_WORD

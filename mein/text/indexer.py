@@ -38,7 +38,7 @@ class Reader(Protocol):
 
     @property
     def is_beside_words(self) -> bool:
-        """Whether the words of a text follow its numbers, in the same row."""
+        """Whether the words of a text follow its numbers in the same row, see `beside`."""
 
     def __call__(self, texts: Sequence[str]) -> Ragged:
         """A row for each text."""
@@ -70,6 +70,7 @@ class Indexer:
     def fingerprint(self) -> str:
         """Equal for two indexers only if they give the same numbers."""
         readers = [] if self.reader is None else [self.reader.fingerprint]
+        readers += ["float16"] if self.reader is not None and self.reader.is_beside_words else []
         words = "\n".join([self.words_config.model_dump_json(), *self.words.words, *readers])
         return hashlib.blake2b(words.encode("utf-8") + self.pieces.model, digest_size=16).hexdigest()
 

@@ -6,6 +6,8 @@ from itertools import pairwise
 
 import numpy as np
 
+LARGEST_FEATURE = float(np.finfo(np.float16).max)
+
 
 @dataclass(frozen=True, eq=False)
 class Ragged:
@@ -72,30 +74,44 @@ def ragged(rows: Sequence[Sequence[int]]) -> Ragged:
     return Ragged(values, offsets_of([len(row) for row in rows]))
 
 
-def beside(rows: Ragged, others: Ragged) -> Ragged:
-    """Each row with the numbers of another behind it, float32.
+def beside(features: Ragged, words: Ragged) -> Ragged:
+    """The features of each document in float16, two in a number, and its words behind them, all int32.
 
-    >>> beside(ragged([[5, 6], [7, 8]]), ragged([[1], []])).to_lists()
-    [[5.0, 6.0, 1.0], [7.0, 8.0]]
+    All documents have equally many features. What is too large for float16 becomes its largest number.
+
+    >>> rows = beside(Ragged(np.array([1, 0.5, -2]), np.array([0, 3])), ragged([[7, 8]]))
+    >>> rows.to_lists(), [part.tolist() for part in (parted(rows, 3)[0], parted(rows, 3)[1].values)]
+    ([[939539456, 49152, 7, 8]], [[[1.0, 0.5, -2.0]], [7, 8]])
     """
-    offsets = rows.offsets + others.offsets
-    is_first = np.zeros(int(offsets[-1]), bool)
-    starts = np.repeat(offsets[:-1] - rows.offsets[:-1], rows.lengths)
-    is_first[starts + np.arange(len(rows.values))] = True
-    values = np.empty(len(is_first), np.float32)
-    values[is_first], values[~is_first] = rows.values, others.values
+    n = len(features)
+    F = len(features.values) // n if n else 0
+    packed = np.zeros((n, 2 * packed_size(F)), np.float16)
+    packed[:, :F] = features.values.reshape(n, F).clip(-LARGEST_FEATURE, LARGEST_FEATURE)
+    first = packed.view(np.int32)
+    offsets = words.offsets + first.shape[1] * np.arange(n + 1)
+    values = np.empty(int(offsets[-1]), np.int32)
+    is_word = np.ones(len(values), bool)
+    at = offsets[:-1, None] + np.arange(first.shape[1])
+    values[at], is_word[at] = first, False
+    values[is_word] = words.values
     return Ragged(values, offsets)
 
 
-def parted(rows: Ragged, size: int) -> tuple[np.ndarray, Ragged]:
-    """The first numbers of each row (n, size), and the rest as whole numbers: what `beside` put together."""
-    if size == 0:
+def packed_size(features: int) -> int:
+    """How many numbers of a row so many features take."""
+    return -(-features // 2)
+
+
+def parted(rows: Ragged, features: int) -> tuple[np.ndarray, Ragged]:
+    """The features (n, F) of each document, float32, and its words: what `beside` put together."""
+    if features == 0:
         return np.zeros((len(rows), 0), np.float32), rows
-    at = (rows.offsets[:-1, None] + np.arange(size)).ravel()
-    is_rest = np.ones(len(rows.values), bool)
-    is_rest[at] = False
-    rest = Ragged(rows.values[is_rest].astype(np.int32), rows.offsets - size * np.arange(len(rows) + 1))
-    return rows.values[at].reshape(len(rows), size), rest
+    size = packed_size(features)
+    at = rows.offsets[:-1, None] + np.arange(size)
+    is_word = np.ones(len(rows.values), bool)
+    is_word[at] = False
+    words = Ragged(rows.values[is_word], rows.offsets - size * np.arange(len(rows) + 1))
+    return rows.values[at].view(np.float16)[:, :features].astype(np.float32), words
 
 
 def concatenate(parts: Iterable[Ragged]) -> Ragged:

@@ -121,20 +121,34 @@ def test_features_do_not_depend_on_the_order_of_documents() -> None:
     assert_array_equal(found.idf, other.idf)
 
 
-@pytest.mark.parametrize("size", [0, 1, 3])
-def test_what_was_put_beside_comes_apart(size: int) -> None:
+@pytest.mark.parametrize("size", [0, 1, 2, 3])
+def test_what_was_put_beside_comes_apart_rounded_to_float16(size: int) -> None:
     dense = RNG.normal(size=(4, size)).astype(np.float32)
     rows = Ragged(dense.ravel(), np.arange(5) * size)
     words = ragged([[5, 6], [], [70_000, 2, 3], []])
-    first, rest = parted(beside(rows, words), size)
-    assert_array_equal(first, dense)
+    row = beside(rows, words)
+    assert row.values.dtype == np.int32
+    assert row.lengths.tolist() == [n + (size + 1) // 2 for n in (2, 0, 3, 0)]  # two features in a number
+    first, rest = parted(row, size)
+    assert first.dtype == np.float32
+    assert_array_equal(first, dense.astype(np.float16))
     assert rest.to_lists() == words.to_lists()
-    both = beside(rows, words).take(np.array([2, 1]))  # as rows of a batch
+    both = row.take(np.array([2, 1]))  # as rows of a batch
     assert parted(both, size)[1].to_lists() == [[70_000, 2, 3], []]
-    assert_array_equal(parted(both, size)[0], dense[[2, 1]])
+    assert_array_equal(parted(both, size)[0], dense[[2, 1]].astype(np.float16))
+
+
+def test_no_documents_are_put_beside_nothing() -> None:
+    assert beside(Ragged(np.zeros(0, np.float32), np.zeros(1, np.int64)), ragged([])).to_lists() == []
+
+
+def test_features_too_large_for_float16_stay_finite_and_tiny_ones_keep_their_sign() -> None:
+    rows = Ragged(np.array([1e30, -7e4, 1e-6, -1e-7]), np.array([0, 4]))
+    found = parted(beside(rows, ragged([[2]])), 4)[0][0]
+    assert found[:2].tolist() == [65_504.0, -65_504.0]
+    assert_allclose(found[2:], [1e-6, -1e-7], rtol=0.2)
 
 
 def test_word_numbers_up_to_the_largest_vocabulary_survive_beside_features() -> None:
-    """Rows are float32, which holds whole numbers up to 2 ** 24."""
-    words = ragged([[2**24, 2**24 - 1]])
+    words = ragged([[2**24 + 1, 10**8]])  # float32 would round both
     assert parted(beside(ragged([[1]]), words), 1)[1].to_lists() == words.to_lists()
