@@ -51,9 +51,22 @@ def seal(folder: RunFolder) -> None:
     required, listed = (_there(folder, names) for names in (REQUIRED, LISTED))
     tensors = {path.name for path in folder.path.glob("*.safetensors")}
     required += sorted(name for name in tensors if not name.startswith(".") and "checkpoint" not in name)
-    hub = (path for path in (folder / HUB).rglob("*") if path.is_file() and not path.name.startswith("."))
-    required += sorted(str(path.relative_to(folder.path)) for path in hub)
+    required += _of_hub(folder)
     folder.write_json("done", {"required": _digests(folder, required), "listed": _digests(folder, listed)})
+
+
+def _of_hub(folder: RunFolder) -> list[str]:
+    """The files of the Hugging Face model, if there is one."""
+    files = (path for path in (folder / HUB).rglob("*") if path.is_file() and not path.name.startswith("."))
+    return sorted(str(path.relative_to(folder.path)) for path in files)
+
+
+def remember_hub(folder: RunFolder) -> None:
+    """Note the digests of the Hugging Face model's files, by which a resumed run refuses others."""
+    written = _written(folder)
+    new = [name for name in _of_hub(folder) if name not in written]
+    if ranks.is_first() and new and not folder.is_done:
+        folder.write_json(WRITTEN, written | _digests(folder, new))
 
 
 def leave(folder: RunFolder, name: str, learn: Callable[[], ArtefactContent]) -> bool:

@@ -1,6 +1,7 @@
 """Before line 1 of Algorithm 1: the folder is the run's, vocabularies are learned, text is encoded."""
 
 import shutil
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
@@ -12,7 +13,14 @@ from mein.data.soft_labels import SoftLabels, SoftLabelTable
 from mein.data.splits import empty_texts
 from mein.errors import InputError, MeinError, RunError
 from mein.evaluation.systems import control_names
-from mein.model.artefacts import HUB, load_indexer, refuse_other_artefacts, save_indexer
+from mein.model.artefacts import (
+    HUB,
+    WRITTEN,
+    load_indexer,
+    refuse_other_artefacts,
+    remember_hub,
+    save_indexer,
+)
 from mein.model.build import digest_of_language_model, open_reader, open_soft_labels, words_of_language_model
 from mein.run.documents import HeldOut, Split, UnlabeledTexts, check_sources, held_out_rows
 from mein.run.state import Run
@@ -20,11 +28,12 @@ from mein.run.warm_start import digest_of_previous_run, refuse_other_previous_ru
 from mein.runtime import ranks
 from mein.runtime.device import choose_device
 from mein.runtime.processes import cores
-from mein.runtime.progress import Reporter, Task
+from mein.runtime.progress import Reporter, Task, as_clock
 from mein.runtime.run_folder import RunFolder
 from mein.store.store import Store
 from mein.store.writing import Spread, write_store
 from mein.text.indexer import Indexer, Reader, learn_vocabularies
+from mein.text.ragged import packed_size
 from mein.training.loop import Runtime
 
 SHARD_DOCUMENTS, SHARD_CHARACTERS = 10_000, 64_000_000  # whichever is reached first
@@ -63,11 +72,12 @@ def prepare(
         try:
             refuse_other_documents(labeled, corpus, folder)
             reader = open_reader(config, folder, labeled.labels.classes, device, soft_labels)
+            remember_hub(folder)
             counts = encode_parts(config, labeled, unlabeled, folder, reporter, reader, spread)
         except MeinError:
             if is_new and not (folder / "vocabularies.json").exists():
                 shutil.rmtree(folder / HUB, ignore_errors=True)
-                folder.release("labels.json", "test.json")
+                folder.release("labels.json", "test.json", WRITTEN)
             raise
     runtime = Runtime(folder, reporter, config.runtime.checkpoint_seconds)
     indexer = load_indexer(config, folder, reader)
@@ -142,6 +152,9 @@ def encode_parts(
     read = (labeled.train_texts, own_dev, unlabeled)
     indexer, seen = _vocabularies(config, *read, folder, reporter, reader)
     counts = {"train": len(labeled.train_texts), "dev": len(own_dev)}
+    if reader is not None and config.expert.traits.reads == "features":
+        documents = sum(counts.values()) + seen["unlabeled"]
+        reporter.log(cost_of_features(str(config.expert.model), reader, labeled.train_texts, documents))
     encode_labeled(folder, indexer, labeled, reporter)
     counts["silent"] = _count_unknown(config, folder) if reader is None else 0
     if seen["unlabeled"]:
@@ -155,6 +168,30 @@ def encode_parts(
     folder.record("data", **counts)
     folder.write_json("prepared.json", counts)
     return counts
+
+
+SAMPLE_DOCUMENTS, SAMPLE_SECONDS = 32, 0.2  # on which an encoder is timed: at least so many, or so long
+
+
+def cost_of_features(model: str, reader: Reader, texts: Sequence[str], documents: int) -> str:
+    """One line about what an encoder is going to take, timed on some of the texts that it is to encode."""
+    assert reader.size is not None
+    sample = list(texts[:: max(1, len(texts) // SAMPLE_DOCUMENTS)][:SAMPLE_DOCUMENTS])
+    reader(sample[:2])  # a first call takes longer
+    while (seconds := _seconds_of(reader, sample)) < SAMPLE_SECONDS and len(sample) < documents:
+        sample = 2 * sample  # a GPU is quick only where there is enough to do
+    megabytes = 4e-6 * packed_size(reader.size) * documents
+    clock = as_clock(seconds / len(sample) * documents)
+    which = in_number("each of {n} {documents}", documents)
+    return (
+        f"{model}: {reader.size:,} features of {which}, {megabytes:,.1f} MB on disk, about {clock} to encode"
+    )
+
+
+def _seconds_of(reader: Reader, texts: Sequence[str]) -> float:
+    started = time.perf_counter()
+    reader(texts)
+    return time.perf_counter() - started
 
 
 def encode_raw(config: Config, source: DocumentStream, folder: RunFolder, reporter: Reporter) -> None:
