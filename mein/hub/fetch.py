@@ -26,16 +26,19 @@ from mein.hub.networks import (
     is_of_encoder,
     load_classifier,
     longest_input,
+    missing,
     read_facts,
     reads_the_end,
     reason,
     refuse_to_cut,
     transformers_quietly,
 )
+from mein.hub.static import MODULES, STATIC, copy_static, static_parts
 from mein.runtime.files import writing_failed
 
 CONFIG = "config.json"
 POOLING = "1_Pooling/config.json"
+PROMPTS = "config_sentence_transformers.json"
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
 TOKENIZER_FILES = (
     "tokenizer.json",
@@ -48,56 +51,91 @@ TOKENIZER_FILES = (
 )
 # No pattern meets pickled weights, and none meets copies for other libraries in deeper folders.
 WANTED = [
-    *(CONFIG, POOLING, *WEIGHTS, *TOKENIZER_FILES),
+    *(CONFIG, POOLING, PROMPTS, MODULES, *WEIGHTS, *TOKENIZER_FILES),
+    *("0_StaticEmbedding/model.safetensors", "0_StaticEmbedding/tokenizer.json"),
     *("model-*.safetensors", "tokenizer_config.json", "special_tokens_map.json"),
     *("added_tokens.json", "merges.txt"),
 ]
 
 
 def locate(model: str) -> Path:
-    """The folder with a model's files, fetched from the hub where `model` is no folder."""
+    """The folder with a model's files, fetched from the hub where `model` is no folder.
+
+    A name on the hub may end in `@` and a revision: a commit, a tag, or a branch.
+    """
     path = Path(model).expanduser()
     if not path.is_dir():
-        if model.startswith((".", "/", "~")) or model.count("/") > 1 or path.exists():
+        name, _, revision = model.partition("@")
+        if name.startswith((".", "/", "~")) or name.count("/") > 1 or path.exists():
             raise ConfigError(
                 f"There is no folder {model!r}: give one that save_pretrained wrote, or a name on the hub."
             )
-        path = _download(model)
-    _check(model, path)
+        path = _download(model, name, revision or None)
+    if static_parts(path) is None:
+        _check(model, path)
     return path
 
 
 def pooling_of(source: Path, default: str = "mean") -> str:
     """How a model's states become features: what sentence-transformers wrote beside it, or the default."""
-    try:
-        settings = json.loads((source / POOLING).read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    settings = _settings(source / POOLING)
+    if settings is None:
         return default
-    except ValueError as problem:
-        path = source / POOLING
-        raise ConfigError(f"{path} is damaged ({reason(problem)}): restore or remove it.") from problem
     flags = [name for name, value in settings.items() if name.startswith("pooling_mode_") and value is True]
     mode = str(settings.get("pooling_mode", "+".join(flags)))  # newer files name it, older ones flag it
-    return mode.removeprefix("pooling_mode_").removesuffix("_tokens").removesuffix("_token")
+    mode = mode.removeprefix("pooling_mode_").removesuffix("_tokens").removesuffix("_token")
+    is_without = prefix_of(source) and settings.get("include_prompt") is False
+    return f"{mode} without the prompt" if is_without else mode
 
 
-def _download(model: str) -> Path:
-    with transformers_quietly():
-        import huggingface_hub
-        from huggingface_hub.utils import HfHubHTTPError, HFValidationError, RepositoryNotFoundError
+def prefix_of(source: Path) -> str:
+    """The prompt that sentence-transformers puts before every text by default; mostly none."""
+    settings = _settings(source / PROMPTS) or {}
+    name, prompts = settings.get("default_prompt_name"), settings.get("prompts")
+    if name is None:
+        return ""
+    if not isinstance(prompts, dict) or not isinstance(prompts.get(name), str):
+        raise ConfigError(f"{source / PROMPTS} has no prompt {name!r}, its default: restore or remove it.")
+    return str(prompts[name])
+
+
+def _settings(path: Path) -> dict[str, Any] | None:
+    """What sentence-transformers wrote into a file; none without it."""
     try:
-        return Path(huggingface_hub.snapshot_download(model, allow_patterns=WANTED))
-    except HFValidationError as problem:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(content, dict):
+            raise ValueError("it holds no settings")
+    except FileNotFoundError:
+        return None
+    except ValueError as problem:
+        raise ConfigError(f"{path} is damaged ({reason(problem)}): restore or remove it.") from problem
+    return content
+
+
+def _download(model: str, name: str, revision: str | None) -> Path:
+    try:
+        import huggingface_hub
+        from huggingface_hub import utils
+    except ImportError as problem:
+        raise missing(problem) from problem
+    try:
+        found = huggingface_hub.snapshot_download(name, revision=revision, allow_patterns=WANTED)
+        return Path(found)
+    except utils.HFValidationError as problem:
         raise ConfigError(
             f"{model!r} is neither a folder nor a name on the hub: give one such as "
             "./minilm or sentence-transformers/all-MiniLM-L6-v2."
         ) from problem
-    except RepositoryNotFoundError as problem:
+    except utils.RepositoryNotFoundError as problem:
         raise ConfigError(
-            f"The hub shows no model {model!r}: check its spelling, or log in with `hf auth login` "
+            f"The hub shows no model {name!r}: check its spelling, or log in with `hf auth login` "
             "if it is private."
         ) from problem
-    except (OSError, HfHubHTTPError) as problem:
+    except utils.RevisionNotFoundError as problem:
+        raise ConfigError(
+            f"The hub has no revision {revision!r} of {name!r}: give one of its commits, or the name only."
+        ) from problem
+    except (OSError, utils.HfHubHTTPError) as problem:
         raise ConfigError(
             f"{model!r} is no folder here, and as a name on the hub it cannot be reached "
             f"({reason(problem)}): go online once, or give a local folder."
@@ -127,9 +165,9 @@ def fetch(
 ) -> None:
     """Leave in `folder` what a model needs to work offline; it appears complete or not at all.
 
-    `model` is a local folder or a name on the hub. Of its layers the first `layers` are kept, and
-    `frozen_layers` must leave some to train. A head that is missing or has another number of classes is
-    dropped: `load_transformer` draws one from its seed.
+    `model` is a local folder or a name on the hub (see `locate`). Of its layers the first `layers` are
+    kept, and `frozen_layers` must leave some to train. A head that is missing or has another number of
+    classes is dropped: `load_transformer` draws one from its seed.
     """
     if _is_fetched(model, folder, classes):
         return
@@ -172,6 +210,23 @@ def _is_fetched(model: str, folder: Path, classes: int) -> bool:
 def _fill(
     folder: Path, source: Path, model: str, classes: int, layers: int | None, frozen_layers: int | None
 ) -> None:
+    """Write a model's files and the facts about it."""
+    static = static_parts(source)
+    if static is None:
+        facts = _fill_network(folder, source, model, classes, layers, frozen_layers)
+    elif layers is not None:
+        raise ConfigError(f"{model!r} holds static embeddings, without layers: remove expert.layers.")
+    else:
+        copy_static(model, static, folder)
+        facts = ModelFacts(model, classes, None, 0, STATIC, _hash_of_weights(folder))
+    text = json.dumps(asdict(facts), indent=2, ensure_ascii=False)
+    (folder / FACTS).write_text(text + "\n", encoding="utf-8")
+
+
+def _fill_network(
+    folder: Path, source: Path, model: str, classes: int, layers: int | None, frozen_layers: int | None
+) -> ModelFacts:
+    """Write the files of a network and its tokenizer; the facts about them."""
     tokenizer = load_tokenizer(source, model)
     network, fresh = _load_network(source, model, classes, layers)
     as_expert(network, repr(model))
@@ -184,16 +239,15 @@ def _fill(
     with transformers_quietly():
         tokenizer.save_pretrained(folder)
         network.save_pretrained(folder, state_dict=kept)  # type: ignore[operator]
-    facts = ModelFacts(
+    return ModelFacts(
         model=model,
         classes=classes,
         longest=longest_input(network, tokenizer.model_max_length),
         blank=blank_token(network),
         pooling=pooling_of(source, default="lasttoken" if reads_the_end(network) else "mean"),
         weights=_hash_of_weights(folder),
+        prefix=prefix_of(source),
     )
-    text = json.dumps(asdict(facts), indent=2, ensure_ascii=False)
-    (folder / FACTS).write_text(text + "\n", encoding="utf-8")
 
 
 def load_tokenizer(source: Path, model: str) -> Any:

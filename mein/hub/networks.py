@@ -172,9 +172,12 @@ class ModelFacts:
     blank: int
     """The token that stands for a document without any."""
     pooling: str
-    """How its encoder's states become features: `mean`, `cls`, `lasttoken`, or an unknown way."""
+    """How its encoder's states become features: `mean`, `cls`, `lasttoken`, or an unknown way; `static`: it
+    has no states, but a vector for each token."""
     weights: str
     """Hash of its weights."""
+    prefix: str = ""
+    """What its encoder is given before every text."""
 
 
 def read_facts(folder: Path) -> ModelFacts:

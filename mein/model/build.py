@@ -16,7 +16,7 @@ from mein.experts.base import Blueprint, Expert
 from mein.experts.language_model import LanguageModel
 from mein.experts.lstm import language_model_of
 from mein.experts.transformer import LEAST_PROBABILITY
-from mein.hub import FrozenFeatures, HubTokenizer, fetch
+from mein.hub import FrozenFeatures, HubTokenizer, StaticFeatures, fetch, is_static
 from mein.imitators.reference import Imitators
 from mein.model.artefacts import HUB, read_done, verify, verify_words
 from mein.runtime.files import sha256_of
@@ -133,6 +133,12 @@ def open_reader(
         assert settings.model is not None
         fetch(settings.model, folder / HUB, len(classes), settings.layers, settings.frozen_layers)
     threads = config.runtime.workers or cores()
+    if is_static(folder / HUB):
+        if settings.traits.tunes_encoder:
+            raise ConfigError(
+                f"{settings.model!r} holds static embeddings, which are not fine-tuned: use --preset frozen."
+            )
+        return StaticFeatures(folder / HUB, config.words.max_length, threads)
     if settings.traits.reads == "features":
         return FrozenFeatures(folder / HUB, config.words.max_length, device, threads)
     return HubTokenizer(folder / HUB, config.words.max_length, threads)
