@@ -45,7 +45,8 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     settings : mapping or None
         Any setting of the configuration by its dotted name: {"imitators.windows": [1, 2]}.
     encoder : str, path or None
-        A Hugging Face encoder as the expert: a folder or a hub name. Frozen, except with "transformer".
+        A Hugging Face encoder as the expert: a folder, a hub name, or "auto": all-MiniLM-L6-v2 at a fixed
+        commit. Frozen, except with "transformer".
     class_weight : "balanced", mapping or None
         "balanced" gives rare classes the same total weight as common ones; {label: weight} sets each.
     compares : bool

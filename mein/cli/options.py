@@ -161,8 +161,8 @@ Encoder = Annotated[
     str | None,
     option(
         "NAME",
-        "Hugging Face encoder as the expert, frozen except with --preset transformer: a folder or a name on "
-        "the hub.",
+        "Hugging Face encoder as the expert, frozen except with --preset transformer: a folder, a name on "
+        "the hub, or auto (all-MiniLM-L6-v2, 91 MB, at a fixed commit).",
         MODEL,
     ),
 ]

@@ -7,7 +7,7 @@ network and an entry in `KINDS`; no other module knows kinds by name.
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 from pydantic_core import PydanticKnownError
 
 from mein.runtime.settings import GivenPath, Rate, Settings, Size
@@ -143,6 +143,16 @@ def _known(kind: object) -> object:
     return kind
 
 
+AUTO = "auto"
+AUTO_MODEL = "sentence-transformers/all-MiniLM-L6-v2@c9745ed1d9f207416be6d2e6f8de32d1f16199bf"
+
+
+def _pinned(model: str | None, settings: ValidationInfo) -> str | None:
+    """The model that `auto` stands for, whatever a cache holds; another name unchanged."""
+    kind = KINDS.get(settings.data.get("kind", ""))
+    return AUTO_MODEL if model == AUTO and kind is not None and kind.has_encoder else model
+
+
 class ExpertConfig(Settings):
     """The expert; the default sizes are the paper's."""
 
@@ -154,9 +164,10 @@ class ExpertConfig(Settings):
     training: Literal["plain", "adv", "vat", "ivat"] = "plain"
     """plain; adv: adversarial; vat: virtual adversarial, uses unlabeled text; ivat: the same towards
     nearby words."""
-    model: GivenPath | None = None
-    """For transformer and frozen: a folder or a name on the hub. For given: files with soft labels for every
-    document, in a column `probabilities`."""
+    model: Annotated[GivenPath | None, AfterValidator(_pinned)] = None
+    """For transformer and frozen: a folder, a name on the hub, perhaps with `@` and a revision, or auto for
+    all-MiniLM-L6-v2 at a fixed commit. For given: files with soft labels for every document, in a column
+    `probabilities`."""
     layers: Size | None = None
     """Number of layers of the transformer or encoder to use, from the first; none: all. Decoders often encode
     more of a text half-way up than at the top, where the next token is predicted."""
