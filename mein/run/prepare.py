@@ -176,7 +176,10 @@ SAMPLE_DOCUMENTS, SAMPLE_SECONDS = 32, 0.2  # on which an encoder is timed: at l
 def cost_of_features(model: str, reader: Reader, texts: Sequence[str], documents: int) -> str:
     """One line about what an encoder is going to take, timed on some of the texts that it is to encode."""
     assert reader.size is not None
-    sample = list(texts[:: max(1, len(texts) // SAMPLE_DOCUMENTS)][:SAMPLE_DOCUMENTS])
+    mean = sum(map(len, texts)) / len(texts)
+    sample = sorted(texts, key=lambda text: abs(len(text) - mean))[
+        :SAMPLE_DOCUMENTS
+    ]  # hardly padded, as later
     reader(sample[:2])  # a first call takes longer
     while (seconds := _seconds_of(reader, sample)) < SAMPLE_SECONDS and len(sample) < documents:
         sample = 2 * sample  # a GPU is quick only where there is enough to do

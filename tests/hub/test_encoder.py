@@ -3,7 +3,8 @@
 import json
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 import torch
 
 from mein.config import load_config
-from mein.errors import ConfigError, RunError
+from mein.errors import ConfigError, InputError, RunError
 from mein.hub import FrozenFeatures, fetch
 from mein.hub.fetch import prefix_of
 from mein.mixture.inference import expert_logits
@@ -195,24 +196,25 @@ def test_a_full_gpu_halves_the_batch_and_no_text_is_encoded_twice(
 
 
 class Counted:
-    """A reader of three features that takes no time; how many texts it was given."""
+    """A reader of three features that takes no time, and keeps what it was given."""
 
     fingerprint, is_slow, is_beside_words, size = "", True, True, 3
 
-    def __init__(self, most: int = 10**9) -> None:
-        self.given: list[int] = []
+    def __init__(self) -> None:
+        self.given: list[list[str]] = []
 
-    def __call__(self, texts: Any) -> Ragged:
-        self.given.append(len(texts))
+    def __call__(self, texts: Sequence[str]) -> Ragged:
+        self.given.append(list(texts))
         return Ragged(np.zeros(0), np.zeros(1, np.int64))
 
 
 def test_the_cost_is_said_in_one_line_before_text_is_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = iter([10.0, 10.08, 20.0, 20.5])
     monkeypatch.setattr("mein.run.prepare.time.perf_counter", lambda: next(seconds))
-    reader = Counted()
-    line = cost_of_features("a/b", reader, [str(n) for n in range(1_000)], 2_000_000)
-    assert reader.given == [2, 32, 64]  # 0.08 s is too short to be timed
+    reader, texts = Counted(), ["a" * length for length in range(101)]
+    line = cost_of_features("a/b", reader, texts, 2_000_000)
+    assert list(map(len, reader.given)) == [2, 32, 64]  # 0.08 s is too short to be timed
+    assert sorted(map(len, reader.given[1])) == list(range(34, 66))  # those of about the mean length
     # 3 features take 2 numbers of 4 bytes; 0.5 s for 64 texts are 15,625 s for all
     assert line == "a/b: 3 features of each of 2,000,000 documents, 16.0 MB on disk, about 4:20:25 to encode"
     seconds = iter([1.0, 1.001])
@@ -272,13 +274,16 @@ def test_an_exchanged_file_of_the_encoder_is_refused(finished: Path, name: str, 
     assert train_and_evaluate(config, tiny.corpus(), half, Quiet(), resume=True)
 
 
-def test_a_run_that_cannot_begin_leaves_no_digests(source: Path, tmp_path: Path) -> None:
-    write_settings(source / "1_Pooling/config.json", pooling_mode="max")
-    with pytest.raises(ConfigError, match="pools its states by 'max'"):
-        tiny.run(tmp_path / "run", expert__kind="frozen", expert__model=str(source))
+def test_a_run_that_cannot_begin_leaves_no_digests_of_its_encoder(source: Path, tmp_path: Path) -> None:
+    def unreadable() -> Any:
+        raise InputError("raw.csv cannot be read.")
+
+    config = tiny.config(expert__kind="frozen", expert__model=str(source))
+    with pytest.raises(InputError, match="raw.csv"):
+        train_and_evaluate(config, replace(tiny.corpus(), unlabeled=unreadable), tmp_path / "run", Quiet())
     assert not (tmp_path / "run" / WRITTEN).exists()
-    write_settings(source / "1_Pooling/config.json", pooling_mode="mean")
-    tiny.run(tmp_path / "run", expert__kind="frozen", expert__model=str(source))
+    other_weights(source)  # it begins anew, perhaps with another encoder of this name
+    train_and_evaluate(config, tiny.corpus(), tmp_path / "run", Quiet(), controls=())
 
 
 def test_the_config_names_model_revision_and_length() -> None:
