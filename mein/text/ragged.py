@@ -85,16 +85,20 @@ def beside(features: Ragged, words: Ragged) -> Ragged:
     """
     n = len(features)
     F = len(features.values) // n if n else 0
-    packed = np.zeros((n, 2 * packed_size(F)), np.float16)
+    size = packed_size(F)
+    packed = np.zeros((n, 2 * size), np.float16)
     packed[:, :F] = features.values.reshape(n, F).clip(-LARGEST_FEATURE, LARGEST_FEATURE)
-    first = packed.view(np.int32)
-    offsets = words.offsets + first.shape[1] * np.arange(n + 1)
-    values = np.empty(int(offsets[-1]), np.int32)
-    is_word = np.ones(len(values), bool)
-    at = offsets[:-1, None] + np.arange(first.shape[1])
-    values[at], is_word[at] = first, False
-    values[is_word] = words.values
-    return Ragged(values, offsets)
+    values = np.empty(n * size + len(words.values), np.int32)
+    is_word = _are_words(size, words.lengths)
+    values[~is_word], values[is_word] = packed.view(np.int32).reshape(-1), words.values
+    return Ragged(values, words.offsets + size * np.arange(n + 1))
+
+
+def _are_words(size: int, lengths: np.ndarray) -> np.ndarray:
+    """Which numbers of rows, end to end, come after the first `size` of a row: so many as `lengths` says."""
+    widths = np.full(2 * len(lengths), size)
+    widths[1::2] = lengths
+    return np.repeat(np.tile([False, True], len(lengths)), widths)
 
 
 def packed_size(features: int) -> int:
@@ -107,11 +111,10 @@ def parted(rows: Ragged, features: int) -> tuple[np.ndarray, Ragged]:
     if features == 0:
         return np.zeros((len(rows), 0), np.float32), rows
     size = packed_size(features)
-    at = rows.offsets[:-1, None] + np.arange(size)
-    is_word = np.ones(len(rows.values), bool)
-    is_word[at] = False
+    is_word = _are_words(size, rows.lengths - size)
     words = Ragged(rows.values[is_word], rows.offsets - size * np.arange(len(rows) + 1))
-    return rows.values[at].view(np.float16)[:, :features].astype(np.float32), words
+    packed = rows.values[~is_word].reshape(len(rows), size)
+    return packed.view(np.float16)[:, :features].astype(np.float32), words
 
 
 def concatenate(parts: Iterable[Ragged]) -> Ragged:

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from mein.run.pipeline import train_and_evaluate
 from mein.run.prepare import cost_of_features
 from mein.runtime.progress import Quiet
 from mein.store.store import Store
+from mein.text.indexer import Indexer
 from mein.text.ragged import Ragged, parted
 from tests.support import tiny
 from tests.support.hub_models import build
@@ -142,6 +144,9 @@ def test_a_run_s_store_is_of_its_encoder_and_length_and_of_float16(finished: Pat
         == reader.fingerprint
         != FrozenFeatures(finished / "hub", 9).fingerprint
     )
+    plain = SimpleNamespace(fingerprint=reader.fingerprint, is_beside_words=False)
+    known = model.indexer
+    assert Indexer(known.words_config, known.words, known.pieces, plain).fingerprint != known.fingerprint
     texts = tiny.TEXTS.labeled_texts
     features, _ = parted(store.words(), reader.size)
     expected = reader(texts).values.reshape(len(texts), -1)
@@ -279,7 +284,7 @@ def test_a_run_that_cannot_begin_leaves_no_digests_of_its_encoder(source: Path, 
         raise InputError("raw.csv cannot be read.")
 
     config = tiny.config(expert__kind="frozen", expert__model=str(source))
-    with pytest.raises(InputError, match="raw.csv"):
+    with pytest.raises(InputError, match=r"raw\.csv"):
         train_and_evaluate(config, replace(tiny.corpus(), unlabeled=unreadable), tmp_path / "run", Quiet())
     assert not (tmp_path / "run" / WRITTEN).exists()
     other_weights(source)  # it begins anew, perhaps with another encoder of this name

@@ -1,6 +1,7 @@
 """Features of documents equal plain loops over their words, and learn from words alone."""
 
 import math
+import tracemalloc
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
@@ -136,6 +137,17 @@ def test_what_was_put_beside_comes_apart_rounded_to_float16(size: int) -> None:
     both = row.take(np.array([2, 1]))  # as rows of a batch
     assert parted(both, size)[1].to_lists() == [[70_000, 2, 3], []]
     assert_array_equal(parted(both, size)[0], dense[[2, 1]].astype(np.float16))
+
+
+def test_to_part_rows_takes_little_more_memory_than_what_it_gives() -> None:
+    n, size = 2_000, 384
+    words = Ragged(np.ones(10 * n, np.int32), 10 * np.arange(n + 1))
+    rows = beside(Ragged(np.ones(n * size, np.float32), size * np.arange(n + 1)), words)
+    tracemalloc.start()
+    first, rest = parted(rows, size)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 2 * (first.nbytes + rest.values.nbytes)
 
 
 def test_no_documents_are_put_beside_nothing() -> None:
