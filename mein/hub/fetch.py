@@ -118,6 +118,8 @@ def _download(model: str, name: str, revision: str | None) -> Path:
         from huggingface_hub import utils
     except ImportError as problem:
         raise missing(problem) from problem
+    verbosity = utils.logging.get_verbosity()
+    utils.logging.set_verbosity_error()  # it warns of each of five attempts to get online
     try:
         found = huggingface_hub.snapshot_download(name, revision=revision, allow_patterns=WANTED)
         return Path(found)
@@ -140,6 +142,8 @@ def _download(model: str, name: str, revision: str | None) -> Path:
             f"{model!r} is no folder here, and as a name on the hub it cannot be reached "
             f"({reason(problem)}): go online once, or give a local folder."
         ) from problem
+    finally:
+        utils.logging.set_verbosity(verbosity)
 
 
 def _check(model: str, source: Path) -> None:

@@ -14,7 +14,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from mein.config import load_config
+from mein.errors import ConfigError
 from mein.experts.config import AUTO_MODEL
+from mein.hub import fetch
 from tests.support.hub_models import build
 
 NAME, COMMIT = "sentence-transformers/all-MiniLM-L6-v2", "c9745ed1d9f207416be6d2e6f8de32d1f16199bf"
@@ -139,6 +141,26 @@ def test_a_cache_of_another_commit_is_not_taken_for_auto(hub: Hub, tmp_path: Pat
     assert said.endswith("): go online once, or give a local folder.\n")
     assert said.count("\n") == 1
     assert not (tmp_path / "again").exists()
+
+
+def test_attempts_to_get_online_are_silent_and_what_the_user_set_comes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = pytest.importorskip("huggingface_hub", reason="the extra mein[transformers] is not installed")
+    logging = library.utils.logging
+    before, seen = logging.get_verbosity(), list[int]()
+
+    def offline(*_: object, **__: object) -> None:
+        seen.append(logging.get_verbosity())
+        raise OSError("Name or service not known")
+
+    monkeypatch.setattr(library, "snapshot_download", offline)
+    with pytest.raises(
+        ConfigError, match=r"cannot be reached \(Name or service not known\): go online once, or"
+    ):
+        fetch("some/model", tmp_path / "model", classes=2)
+    assert seen == [logging.ERROR]
+    assert logging.get_verbosity() == before
 
 
 def test_a_revision_or_a_name_that_the_hub_lacks_is_one_sentence(hub: Hub, tmp_path: Path) -> None:
