@@ -41,7 +41,7 @@ def static_parts(source: Path) -> tuple[Path, bool] | None:
         raise ConfigError(
             f"{source} has layers after its static embeddings ({kinds[1]}): choose another encoder."
         )
-    return source / str(modules[0].get("path", "")), len(kinds) == 2
+    return source / Path(str(modules[0].get("path", ""))).name, len(kinds) == 2  # never outside the folder
 
 
 def _content(path: Path) -> Any:
@@ -57,9 +57,7 @@ def copy_static(model: str, parts: tuple[Path, bool], folder: Path) -> None:
     source, is_normalized = parts
     try:
         tensors = load_file(source / WEIGHTS)
-        table = tensors.get(
-            "embeddings", tensors.get("embedding.weight")
-        )  # the latter: sentence-transformers
+        table = tensors.get("embeddings", tensors.get("embedding.weight"))  # their names for it
         if table is None or table.ndim != 2:
             raise ValueError(f"{WEIGHTS} holds no table 'embeddings'")
         tokens = max(load_tokens(source).get_vocab().values(), default=-1) + 1
@@ -70,9 +68,8 @@ def copy_static(model: str, parts: tuple[Path, bool], folder: Path) -> None:
         ) from problem
     others: dict[str, Tensor] = {name: tensors[name] for name in OTHERS if name in tensors}
     rows = others.get("mapping", table[:, 0])
-    if min(len(rows), len(others.get("weights", rows))) < tokens or (
-        "mapping" in others and rows.max() >= len(table)
-    ):
+    is_outside = "mapping" in others and int(rows.max()) >= len(table)
+    if is_outside or min(len(rows), len(others.get("weights", rows))) < tokens:
         raise ConfigError(
             f"{model!r} has more tokens than embeddings: give it the tokenizer that it was trained with."
         )

@@ -177,9 +177,8 @@ def cost_of_features(model: str, reader: Reader, texts: Sequence[str], documents
     """One line about what an encoder is going to take, timed on some of the texts that it is to encode."""
     assert reader.size is not None
     mean = sum(map(len, texts)) / len(texts)
-    sample = sorted(texts, key=lambda text: abs(len(text) - mean))[
-        :SAMPLE_DOCUMENTS
-    ]  # hardly padded, as later
+    alike = sorted(texts, key=lambda text: abs(len(text) - mean))  # hardly padded in one batch, as later
+    sample = alike[:SAMPLE_DOCUMENTS]
     reader(sample[:2])  # a first call takes longer
     while (seconds := _seconds_of(reader, sample)) < SAMPLE_SECONDS and len(sample) < documents:
         sample = 2 * sample  # a GPU is quick only where there is enough to do

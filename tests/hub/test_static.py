@@ -120,6 +120,15 @@ def test_the_layout_of_sentence_transformers_is_read_too(
         fetch(str(source), tmp_path / "other", classes=2)
 
 
+def test_a_path_out_of_the_folder_is_not_followed(tmp_path: Path) -> None:
+    static_model(tmp_path / "elsewhere")
+    (tmp_path / "source").mkdir()
+    modules = [{"path": "../elsewhere", "type": "a.StaticEmbedding"}]
+    (tmp_path / "source/modules.json").write_text(json.dumps(modules), encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"^The static embeddings of .*source' cannot be read \("):
+        fetch(str(tmp_path / "source"), tmp_path / "model", classes=2)
+
+
 def test_a_text_is_cut_and_batches_change_nothing(tmp_path: Path) -> None:
     tensors = static_model(tmp_path / "source")
     fetch(str(tmp_path / "source"), tmp_path / "model", classes=2)
