@@ -5,6 +5,7 @@ import json
 import textwrap
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -12,7 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError
 
 from mein.data.columns import ColumnsConfig
-from mein.errors import ConfigError
+from mein.errors import ConfigError, shown
 from mein.experts.config import KINDS, LARGEST_TRANSFORMER_RATE, ExpertConfig, PerturbationConfig
 from mein.imitators.config import ImitatorsConfig
 from mein.mixture.config import MixtureConfig
@@ -29,8 +30,6 @@ from mein.training.config import (
     PretrainingConfig,
 )
 
-TOO_DEEP = "The settings are nested too deeply: give sections of settings."
-LONGEST_SHOWN = 100  # characters of a value in a sentence
 COMMON = (
     "seed",
     "class_weight",
@@ -143,7 +142,7 @@ def merged(preset: str | None, file: Path | None, overrides: Mapping[str, Any] |
         _merge(settings, _on_its_base(_read_file(file)))
     for key, value in ({} if overrides is None else overrides).items():
         if str(key).count(".") > 1:
-            raise ConfigError(f"Unknown setting {_shown(key)}: write section.name, such as 'expert.kind'.")
+            raise ConfigError(f"Unknown setting {shown(key)}: write section.name, such as 'expert.kind'.")
         _merge(settings, _nested(key, value))
     return settings
 
@@ -169,11 +168,10 @@ def make_config(settings: Mapping[str, Any]) -> Config:
 def _validated(settings: Mapping[str, Any]) -> Config:
     """Check each setting by itself."""
     try:
-        config = Config.model_validate(_none_for_none(dict(settings)))
+        with _explaining_depth("Cannot read the settings"):
+            config = Config.model_validate(_none_for_none(dict(settings)))
     except ValidationError as problem:
         raise ConfigError(_sentence(problem)) from problem
-    except RecursionError as problem:
-        raise ConfigError(TOO_DEEP) from problem
     refuse_unknown_device(config.runtime.device)
     return config
 
@@ -206,15 +204,14 @@ def _on_its_base(settings: dict[str, Any]) -> dict[str, Any]:
 def _read_file(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
-        content = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+        with _explaining_depth(f"Cannot read the config {path}"):
+            content = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     except OSError as problem:
         raise ConfigError(
             f"Cannot read the config {path} ({problem.strerror}): write one with `mein init`."
         ) from problem
-    except ValueError as problem:
+    except (UnicodeDecodeError, json.JSONDecodeError, tomllib.TOMLDecodeError) as problem:
         raise ConfigError(f"The config {path} cannot be parsed ({problem}): fix it there.") from problem
-    except RecursionError as problem:
-        raise ConfigError(f"The config {path} cannot be parsed: {TOO_DEEP}") from problem
     if not isinstance(content, dict):
         raise ConfigError(
             f"The config {path} holds a {type(content).__name__}: give it sections of settings."
@@ -231,16 +228,26 @@ def parse_overrides(lines: Sequence[str]) -> dict[str, Any]:
     for line in lines:
         key, equals, text = line.partition("=")
         if not equals or not key.strip():
-            raise ConfigError(f"Cannot read the setting {_shown(line)}: write key=value.")
+            raise ConfigError(f"Cannot read the setting {shown(line)}: write key=value.")
         try:
-            settings[key.strip()] = tomllib.loads(f"value = {text}")["value"]
+            with _explaining_depth(f"Cannot read the setting {shown(line)}"):
+                settings[key.strip()] = tomllib.loads(f"value = {text}")["value"]
         except tomllib.TOMLDecodeError:
             settings[key.strip()] = text.strip()
-        except (ValueError, RecursionError) as problem:
-            raise ConfigError(
-                f"Cannot read the setting {_shown(line)}: it is nested too deeply, or has too many digits."
-            ) from problem
     return settings
+
+
+@contextmanager
+def _explaining_depth(what: str) -> Iterator[None]:
+    """One sentence for what is nested too deeply, or has too many digits, for Python to read it."""
+    try:
+        yield
+    except RecursionError as problem:
+        raise ConfigError(f"{what}: nested too deeply; give sections of settings.") from problem
+    except ValueError as problem:
+        if type(problem) is not ValueError:  # parsers and pydantic have their own
+            raise
+        raise ConfigError(f"{what}: a number has too many digits; give a smaller one.") from problem
 
 
 def _nested(key: str, value: Any) -> dict[str, Any]:
@@ -273,22 +280,17 @@ def _sentence(problem: ValidationError) -> str:
     if first["type"] == "extra_forbidden":
         sections = (name for name in Config.model_fields if is_section(name))
         nearest = _nearest(where, sections if isinstance(first["input"], dict) else names())
-        return f"Unknown setting {_shown(where)}: did you mean {nearest!r}?"
+        return f"Unknown setting {shown(where)}: did you mean {nearest!r}?"
     if first["type"] == "model_type":
         inside = next(name for name in names() if name.startswith(f"{where}."))
         return f"{where!r} is a section, not a setting: set what is in it, such as {inside!r}."
+    if first["type"] == "invalid_key" or (first["type"] == "string_unicode" and where not in names()):
+        return f"Unknown setting {shown(first['input'])}: give a name such as 'expert.kind'."
+    if first["type"] == "int_parsing_size":
+        first["msg"] = "should be a smaller number"
     wish = first["msg"].removeprefix("Input ").removeprefix("Tuple ")
     wish = wish.split(", unable to")[0].split(" after validation")[0]
-    return f"Setting {_shown(where, quoted=False)} is {_shown(first['input'])}, but {wish}."
-
-
-def _shown(value: Any, *, quoted: bool = True) -> str:
-    """A value as a sentence quotes it: not all of it where it is long."""
-    try:
-        text = repr(value) if quoted else str(value)
-    except (ValueError, RecursionError):  # of thousands of digits or levels
-        return "a value that is too large to show"
-    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]} ..."
+    return f"Setting {shown(where, quoted=False)} is {shown(first['input'])}, but {wish}."
 
 
 def names() -> Iterator[str]:

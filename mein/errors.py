@@ -15,6 +15,8 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+LONGEST_SHOWN = 100  # characters of a value in a sentence
+
 
 class MeinError(Exception):
     """Something the user can fix; the command line shows its one sentence and exits with code 2."""
@@ -46,6 +48,15 @@ class LostProcess(RunError):  # noqa: N818 - as below
 
 class MissingExtra(MeinError):  # noqa: N818 - reads as a sentence: raise MissingExtra(...)
     """An optional package that is not installed."""
+
+
+def shown(value: object, *, quoted: bool = True) -> str:
+    """A value as a sentence quotes it: only its beginning where it is long."""
+    try:
+        text = repr(value) if quoted else str(value)
+    except (ValueError, RecursionError):  # of thousands of digits or levels
+        return "a value that is too large to show"
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]} ..."
 
 
 def is_of_a_full_gpu(problem: RuntimeError) -> bool:

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 from mein.cli.console import Output
-from mein.cli.options import RUN, IsQuiet, IsVerbose, Resume, option, whole
+from mein.cli.options import LARGEST_SEED, RUN, IsQuiet, IsVerbose, Resume, option, whole
 from mein.cli.training import Request, note_whether_new, refuse_taken, train_and_show
 
 
@@ -15,7 +15,12 @@ def demo(
     ] = Path("runs/demo"),
     seed: Annotated[
         int,
-        option("N", "Seed of the corpus and of the run. Default: 0.", RUN, parser=whole("--seed", 0)),
+        option(
+            "N",
+            "Seed of the corpus and of the run. Default: 0.",
+            RUN,
+            parser=whole("--seed", 0, LARGEST_SEED),
+        ),
     ] = 0,
     resume: Resume = False,
     quiet: IsQuiet = False,

@@ -12,7 +12,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from mein.cli.paths import PathCommand
+from mein.cli.paths import PathCommand, metavar, named
 from mein.errors import UsageError
 
 WIDTH = 100  # of help, on a terminal that is at least as wide
@@ -58,12 +58,12 @@ class Command(PathCommand):
         shown = [param for param in self.get_params(ctx) if not getattr(param, "hidden", False)]
         arguments = [param for param in shown if param.param_type_name == "argument"]
         options = [param for param in shown if param.param_type_name == "option"]
-        needed = [_named(param) for param in options if param.required]
+        needed = [named(param) for param in options if param.required]
         formatter.write_usage(ctx.command_path, " ".join([*map(_usage, arguments), *needed, "[OPTIONS]"]))
         about, _, examples = (self.help or "").partition(EXAMPLES)
         _write_prose(formatter, about)
         sections: dict[str, HelpRows] = {
-            "Arguments": [(_metavar(param), _meaning(param)) for param in arguments]
+            "Arguments": [(metavar(param), _meaning(param)) for param in arguments]
         }
         for param in options:
             _under(sections, param).append((_flags(param), _meaning(param)))
@@ -125,15 +125,17 @@ def usage_sentence(problem: Any) -> str:
     match type(problem).__name__:
         case "MissingParameter":
             params = problem.ctx.command.get_params(problem.ctx)
-            needed = ", ".join(_named(param) for param in params if param.required)
-            return f"{_named(problem.param)} is missing: `{path}` needs {needed}; {see}"
+            needed = ", ".join(named(param) for param in params if param.required)
+            return f"{named(problem.param)} is missing: `{path}` needs {needed}; {see}"
         case "NoSuchOption":
             offer = f"did you mean {problem.possibilities[0]!r}?" if problem.possibilities else see
             return f"`{path}` has no option {problem.option_name!r}: {offer}"
         case "BadOptionUsage":
-            return f"{problem.option_name} needs a value: give one behind it."
+            is_flag = "not take" in problem.message
+            wish = "takes no value: remove it." if is_flag else "needs a value: give one behind it."
+            return f"{problem.option_name} {wish}"
         case "BadParameter" if problem.param is not None:
-            return f"{_named(problem.param)}: {problem.message.rstrip('.')}; {see}"
+            return f"{named(problem.param)}: {problem.message.rstrip('.')}; {see}"
     surplus = re.search(r"extra arguments?(?:\(s\))? \((.*)\)", problem.format_message())
     what = problem.format_message().rstrip(".") if surplus is None else f"Surplus words {surplus[1]!r}"
     return f"{what}: {see}"
@@ -150,26 +152,14 @@ def _under(sections: dict[str, HelpRows], what: Any, otherwise: str = "Options")
     return sections.setdefault(getattr(what, "rich_help_panel", None) or otherwise, [])
 
 
-def _metavar(param: Any) -> str:
-    return str(param.metavar or param.name.upper())
-
-
 def _usage(argument: Any) -> str:
-    return _metavar(argument) if argument.required else f"[{_metavar(argument)}]"
-
-
-def _named(param: Any) -> str:
-    """An option by its long name and metavar, an argument by its metavar."""
-    if param.param_type_name == "argument":
-        return _metavar(param)
-    long = max(param.opts, key=len)
-    return long if param.is_flag else f"{long} {_metavar(param)}"
+    return metavar(argument) if argument.required else f"[{metavar(argument)}]"
 
 
 def _flags(option: Any) -> str:
     """Such as `-o, --out FOLDER`, with room for a short form where there is none."""
     short = next((name for name in option.opts if len(name) == 2), None)
-    return ("    " if short is None else f"{short}, ") + _named(option)
+    return ("    " if short is None else f"{short}, ") + named(option)
 
 
 def _meaning(param: Any) -> str:

@@ -4,7 +4,6 @@ An option of one command is declared in that command's signature. To give a sett
 the option with Sets: `device: Annotated[str | None, typer.Option(), Sets("runtime.device")] = None`.
 """
 
-import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -13,7 +12,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from mein.errors import UsageError
+from mein.errors import UsageError, shown
 from mein.runtime.files import absolute
 
 
@@ -39,10 +38,9 @@ def argument(metavar: str, meaning: str) -> Any:
     return typer.Argument(metavar=metavar, help=meaning)
 
 
-def whole(name: str, least: int, most: int | None = None) -> Callable[[str], int]:
+def whole(name: str, least: int, most: int = 10_000) -> Callable[[str], int]:
     """A parser of an option whose value is a whole number within bounds."""
-    wish = f"of at least {least}" if most is None else f"from {least} to {most}"
-    return _number(name, int, least, math.inf if most is None else most, f"a whole number {wish}")
+    return _number(name, int, least, most, f"a whole number from {least} to {most}")
 
 
 def share(name: str) -> Callable[[str], float]:
@@ -55,7 +53,7 @@ def _number(name: str, kind: type[float], least: float, most: float, wish: str) 
         with suppress(ValueError):
             if least <= (number := kind(text)) <= most:
                 return number
-        raise UsageError(f"{name} {str(text)!r}: give {wish}.")
+        raise UsageError(f"{name} {shown(str(text))}: give {wish}.")
 
     return parse
 
@@ -87,6 +85,8 @@ def settings_given(command: Callable[..., None], values: Mapping[str, Any]) -> d
             given |= mark.settings(values[name])
     return given
 
+
+LARGEST_SEED = 2**63 - 1
 
 # Headings of help, in the order of `mein train --help`.
 
@@ -154,7 +154,7 @@ Set = Annotated[
 ]
 Seed = Annotated[
     int | None,
-    option("N", "Seed of all randomness. Default: 0.", RUN, parser=whole("--seed", 0)),
+    option("N", "Seed of all randomness. Default: 0.", RUN, parser=whole("--seed", 0, LARGEST_SEED)),
     Sets("seed"),
 ]
 Encoder = Annotated[

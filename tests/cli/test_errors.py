@@ -304,15 +304,6 @@ def test_a_folder_that_is_no_run(tmp_path: Path) -> None:
     )
 
 
-def test_an_empty_path_is_refused(finished: Path, files: list[str]) -> None:
-    for words in (
-        ["predict", finished, files[5], "--out", ""],
-        ["report", finished, "--out", ""],
-        ["explain", finished, "fine", "--html", ""],
-    ):
-        refuses(r"\. is a folder: give the path of a file\.", *words)
-
-
 def test_what_is_no_regular_file_is_not_replaced(tmp_path: Path, finished: Path) -> None:
     os.mkfifo(tmp_path / "pipe")  # as /dev/null would be, by root
     refuses(
@@ -459,10 +450,11 @@ USAGE = {
     ),
     "predict a": r"FILE is missing: `mein predict` needs RUN, FILE, --out FILE; see `mein predict --help`\.",
     "train --labeled": r"--labeled needs a value: give one behind it\.",
+    "train --labeled x --quiet=3": r"--quiet takes no value: remove it\.",
     "predict a b c -o d": r"Surplus words 'c': see `mein predict --help`\.",
-    "train --labeled x --seeds x": r"--seeds 'x': give a whole number of at least 1\.",
-    "train --labeled x --seeds 0": r"--seeds '0': give a whole number of at least 1\.",
-    "train --labeled x --seed -1": r"--seed '-1': give a whole number of at least 0\.",
+    "train --labeled x --seeds x": r"--seeds 'x': give a whole number from 1 to 10000\.",
+    "train --labeled x --seeds 0": r"--seeds '0': give a whole number from 1 to 10000\.",
+    "train --labeled x --seed -1": rf"--seed '-1': give a whole number from 0 to {2**63 - 1}\.",
     "predict a b -o c --abstain-below 2": r"--abstain-below '2': give a probability from 0 to 1\.",
     "predict a b -o c --abstain-below nan": r"--abstain-below 'nan': give a probability from 0 to 1\.",
     "serve a --port 70000": r"--port '70000': give a whole number from 0 to 65535\.",
