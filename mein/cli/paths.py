@@ -12,6 +12,7 @@ from mein.runtime.files import expanded, refuse_irregular
 
 PATHS = ("FILE", "FOLDER", "RUN", "STORE")  # the metavars of paths
 GLOB = frozenset("*?[")
+PIPES = ("/dev/fd/", "/proc/self/fd/", "/dev/stdin")  # where a shell puts what <(...) prints
 
 
 class PathCommand(TyperCommand):
@@ -66,7 +67,7 @@ def _path(value: str, kind: str, command: str | None) -> Path:
         from mein.runtime.run_folder import RunFolder
 
         read_done(RunFolder(path))
-    if kind == "FILE" and not value.startswith("/dev/"):  # where a shell puts what <(...) prints
+    if kind == "FILE" and not value.startswith(PIPES):
         refuse_irregular(path)
     return path
 

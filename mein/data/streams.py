@@ -21,6 +21,8 @@ class _Stdin:
 
     def open(self, path: str, mode: str) -> Any:
         """Standard input, which is not closed with what reads it."""
+        if sys.stdin is None:
+            raise InputError("Standard input is closed: name a file, or pipe documents in.")
         return io.FileIO(sys.stdin.fileno(), closefd=False)
 
 
@@ -44,6 +46,8 @@ class Stdout:
     @contextmanager
     def writer(self) -> Iterator[Writer]:
         """A writer of record batches. A broken pipe is a BrokenPipeError."""
+        if sys.stdout is None:
+            raise InputError("Standard output is closed: name a file by --out.")
         file_format, compression = _named(self.name)
         if file_format.write is None:
             file_format, compression = _named(USUAL)

@@ -109,7 +109,7 @@ class Parts:
     def table(self, number: int, make: Callable[[], pa.Table]) -> pa.Table:
         """A finished part, if it is verified; otherwise a new one, which is kept."""
         path = self.folder / f"{number:06}.arrow"
-        if path.exists():
+        if path.is_file():
             part = path.read_bytes()
             content = part[:-DIGEST_BYTES]
             if part == content + self._digest(number, content):

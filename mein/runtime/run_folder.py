@@ -10,7 +10,7 @@ from typing import Any
 
 from mein.errors import RunError
 from mein.runtime import ranks
-from mein.runtime.files import held_folder, is_temporary, write_atomically, writing_failed
+from mein.runtime.files import held_folder, is_temporary, refuse_irregular, write_atomically, writing_failed
 from mein.runtime.tensors import FORMAT_VERSION, check_version
 
 
@@ -133,6 +133,7 @@ class RunFolder:
         """Read what `write_json` wrote, without the version."""
         path = self / name
         try:
+            refuse_irregular(path)  # to open a FIFO would wait forever
             content = json.loads(path.read_text(encoding="utf-8"))
             version = content.pop("mein")
         except (FileNotFoundError, NotADirectoryError) as problem:
@@ -150,7 +151,7 @@ class RunFolder:
                 f"{path} was written by another program, or is damaged: give the folder that "
                 "`mein train --out` wrote."
             ) from problem
-        except (OSError, ValueError, AttributeError, TypeError) as problem:
+        except (OSError, ValueError, AttributeError, TypeError, RecursionError) as problem:
             raise RunError(f"{path} is damaged: restore it from a copy.") from problem
         check_version(path, version)
         assert isinstance(content, dict)

@@ -194,8 +194,19 @@ def test_an_output_that_is_no_regular_file_stays(here: Path) -> None:
 
 def test_a_config_that_is_a_pipe_is_not_waited_for(here: Path) -> None:
     os.mkfifo("mein.toml")
-    sentence = r"mein\.toml is no regular file: choose another path\."
-    refuses(sentence, "train", "--labeled", "labeled.csv", "--out", "new", "--config", "mein.toml")
+    sentence = r"{} is no regular file: choose another path\."
+    train = ("train", "--labeled", "labeled.csv", "--out", "new", "--config")
+    refuses(sentence.format(r"mein\.toml"), *train, "mein.toml")
+    refuses(sentence.format("/dev/null"), *train, "/dev/null")  # as /dev/zero, which has no end
+
+
+def test_a_pipe_of_the_shell_is_read(here: Path) -> None:
+    read, write = os.pipe()
+    os.write(write, b"seed = -1")
+    os.close(write)
+    train = ("train", "--labeled", "labeled.csv", "--out", "new", "--config", f"/dev/fd/{read}")
+    refuses("Setting seed is -1, but should be greater than or equal to 0.", *train)
+    os.close(read)
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,25 @@ def test_a_broken_pipe_ends_quietly(run: Path, tmp_path: Path) -> None:
     assert len(done.stdout.splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("words", "closed", "sentence"),
+    [
+        ("- -o b.csv", "<&-", "Standard input is closed: name a file, or pipe documents in."),
+        ("a.csv -o -", ">&-", "Standard output is closed: name a file by --out."),
+    ],
+)
+def test_a_closed_stream_is_refused(
+    run: Path, tmp_path: Path, words: str, closed: str, sentence: str
+) -> None:
+    write_csv(tmp_path / "a.csv", TEXTS.test_texts)
+    command = f"{sys.executable} -c '{CODE}' predict {run} {words} {closed}"
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        command, shell=True, capture_output=True, env=environment, cwd=tmp_path, check=False, text=True
+    )
+    assert (done.returncode, done.stderr) == (2, f"Error: {sentence}\n")
+
+
 STREAMS = {
     "/dev/null -o b.csv --format csv": r"--format 'csv' is for stdin and stdout: remove it\.",
     "- -o b.csv --format xml": r"--format 'xml' is unknown: choose csv, tsv, jsonl, parquet, or txt, .*\.",

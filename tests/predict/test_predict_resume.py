@@ -252,6 +252,16 @@ def test_a_part_that_is_not_what_was_written_is_labeled_again(
     ]
 
 
+def test_a_part_that_is_a_pipe_is_not_waited_for(model: Model, tmp_path: Path, labeled: list[int]) -> None:
+    source, out = write_source(tmp_path), tmp_path / "out.csv"
+    stop_after(2, model, source, out)
+    part = tmp_path / "out.csv.parts/000000.arrow"
+    part.unlink()
+    os.mkfifo(part)
+    with pytest.raises(InputError, match=r"out\.csv\.parts/000000\.arrow is no regular file: choose"):
+        predict_file(model, str(source), out, WANTED, resume=True)
+
+
 class Lines(Quiet):
     """A reporter that keeps what is logged."""
 

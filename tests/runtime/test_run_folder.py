@@ -1,6 +1,7 @@
 """A run folder belongs to one run: claimed, held, and never mixed with anything else."""
 
 import json
+import os
 import subprocess
 import sys
 from contextlib import suppress
@@ -125,7 +126,7 @@ def test_two_processes_do_not_work_in_one_folder(tmp_path: Path) -> None:
 def test_json_files_come_back_and_damage_is_reported(folder: RunFolder) -> None:
     folder.write_json("x.json", {"ä": [1, None]})
     assert folder.read_json("x.json") == {"ä": [1, None]}
-    for content in ("{", "[]", "3", ""):
+    for content in ("{", "[]", "3", "", "[" * 100_000):
         (folder / "x.json").write_text(content, encoding="utf-8")
         with pytest.raises(RunError, match=r"x\.json is damaged: restore it from a copy\."):
             folder.read_json("x.json")
@@ -139,6 +140,12 @@ def test_json_files_come_back_and_damage_is_reported(folder: RunFolder) -> None:
         folder.read_json("x.json")
     with pytest.raises(RunError, match=r"is not a run of mein: y\.json is missing; give the folder that"):
         folder.read_json("y.json")
+
+
+def test_json_that_is_a_pipe_is_not_waited_for(folder: RunFolder) -> None:
+    os.mkfifo(folder / "x.json")
+    with pytest.raises(RunError, match=r"x\.json is damaged: restore it from a copy\."):
+        folder.read_json("x.json")
 
 
 def test_a_folder_of_several_seeds_names_one_of_them(tmp_path: Path) -> None:
