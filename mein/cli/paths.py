@@ -76,7 +76,10 @@ def _source(value: str, kind: str, command: str | None) -> str:
     """Documents or a store, which may be at a URL; local documents must be there."""
     path = expanded(value)
     is_local = path != "-" and "://" not in path and not GLOB & set(path)
-    is_needed = kind == "FILE" and command != "check"  # which reports every problem that it finds
-    if is_local and is_needed and not os.path.exists(path):  # noqa: PTH110 - as a Path, "a/." would be "a"
+    if not is_local or kind != "FILE" or command == "check":  # which reports every problem that it finds
+        return path
+    if not os.path.exists(path):  # noqa: PTH110 - as a Path, "a/." would be "a"
         raise InputError(f"{value} does not exist; check the path.")
+    if not os.path.isdir(path):  # noqa: PTH112 - as above
+        refuse_irregular(Path(path))
     return path

@@ -200,6 +200,21 @@ def test_a_config_that_is_a_pipe_is_not_waited_for(here: Path) -> None:
     refuses(sentence.format("/dev/null"), *train, "/dev/null")  # as /dev/zero, which has no end
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "train --labeled pipe.csv --out new",
+        "train --labeled labeled.csv --unlabeled pipe.csv --out new",
+        "train --labeled labeled.csv --soft-labels pipe.csv --out new",
+        "pretrain --text labeled.csv --text pipe.csv --out new",
+    ],
+)
+def test_documents_that_are_a_pipe_are_refused_at_once(here: Path, words: str) -> None:
+    os.mkfifo("pipe.csv")
+    refuses(r"pipe\.csv is no regular file: choose another path\.", *words.split(), "--preset", "small")
+    assert not (here / "new").exists()
+
+
 def test_a_pipe_of_the_shell_is_read(here: Path) -> None:
     read, write = os.pipe()
     os.write(write, b"seed = -1")

@@ -113,11 +113,11 @@ def test_a_closed_stream_is_refused(
 
 
 STREAMS = {
-    "/dev/null -o b.csv --format csv": r"--format 'csv' is for stdin and stdout: remove it\.",
+    ". -o b.csv --format csv": r"--format 'csv' is for stdin and stdout: remove it\.",
     "- -o b.csv --format xml": r"--format 'xml' is unknown: choose csv, tsv, jsonl, parquet, or txt, .*\.",
     "- -o b.csv --format parquet": r"Standard input cannot be parquet: give the file by its path\.",
     "- -o b.csv --resume": r"--resume cannot continue a stream: remove it, or name FILE and --out\.",
-    "/dev/null -o - --json": r"--json and --out - would both write to stdout: remove one of them\.",
+    ". -o - --json": r"--json and --out - would both write to stdout: remove one of them\.",
 }
 
 
