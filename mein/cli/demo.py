@@ -10,8 +10,7 @@ from mein.cli.training import Request, note_whether_new, refuse_taken, train_and
 
 def demo(
     out: Annotated[
-        Path,
-        option("FOLDER", "Run folder to create. Default: runs/demo.", RUN, names="--out -o"),
+        Path, option("FOLDER", "Run folder to create. Default: runs/demo.", RUN, names="--out -o")
     ] = Path("runs/demo"),
     seed: Annotated[
         int,

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-from mein.cli.console import log, open_console
+from mein.cli.console import Output
 from mein.cli.options import RunPath, option
 
 
@@ -22,7 +22,5 @@ def export(
     from mein.sharing import export_transformer
 
     export_transformer(run, out)
-    log(
-        open_console(),
-        f"Wrote {out}: use it with transformers, or with `mein train --preset transformer --encoder {out}`.",
-    )
+    use = f"`mein train --preset transformer --encoder {out}`"
+    Output().log(f"Wrote {out}: use it with transformers, or with {use}.")

@@ -55,7 +55,7 @@ class Command(PathCommand):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Usage, meaning, arguments, options by heading, examples."""
-        shown = [param for param in self.get_params(ctx) if not getattr(param, "hidden", False)]
+        shown = _visible(self, ctx)
         arguments = [param for param in shown if param.param_type_name == "argument"]
         options = [param for param in shown if param.param_type_name == "option"]
         needed = [named(param) for param in options if param.required]
@@ -86,11 +86,7 @@ class Group(TyperGroup):
             meaning = (command.help or "").partition("\n")[0]
             _under(sections, command, "Commands").append((name, meaning))
         _write_sections(formatter, sections)
-        options = [
-            (_flags(param), _meaning(param))
-            for param in self.get_params(ctx)
-            if not getattr(param, "hidden", False)
-        ]
+        options = [(_flags(param), _meaning(param)) for param in _visible(self, ctx)]
         _write_sections(formatter, {"Options": options})
         formatter.write(f"\n`{ctx.command_path} COMMAND --help` has the options and examples of a command.\n")
 
@@ -146,6 +142,10 @@ def _paths(group: Any, before: str = "") -> Iterator[str]:
     for name, command in group.commands.items():
         yield before + name
         yield from _paths(command, f"{before}{name} ") if isinstance(command, Group) else ()
+
+
+def _visible(command: Any, ctx: Any) -> list[Any]:
+    return [param for param in command.get_params(ctx) if not getattr(param, "hidden", False)]
 
 
 def _under(sections: dict[str, HelpRows], what: Any, otherwise: str = "Options") -> HelpRows:

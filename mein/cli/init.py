@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Annotated
 
-from mein.cli.console import log, open_console
+from mein.cli.console import Output
 from mein.cli.options import Preset, argument, flag
 from mein.errors import ConfigError
 
@@ -33,4 +33,4 @@ def init(
     chosen = default_preset() if preset is None else preset
     text = as_toml(load_config(chosen), None if every else chosen)
     write_atomically(path, text.encode("utf-8"))
-    log(open_console(), f"Wrote {path}; use it with `mein train --config {path} ...`.")
+    Output().log(f"Wrote {path}; use it with `mein train --config {path} ...`.")

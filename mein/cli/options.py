@@ -94,41 +94,26 @@ DATA, MODEL, RUN, RAY = "Data", "Model", "Run", "Ray (many machines)"
 
 # Documents.
 
-Labeled = Annotated[
-    str,
-    option("FILE", "Labeled documents: a file, folder, glob, or URL.", DATA),
-]
+Labeled = Annotated[str, option("FILE", "Labeled documents: a file, folder, glob, or URL.", DATA)]
 Unlabeled = Annotated[str | None, option("FILE", "Unlabeled documents.", DATA)]
 Dev = Annotated[
-    str | None,
-    option("FILE", "Labeled validation documents. Default: a part of --labeled.", DATA),
+    str | None, option("FILE", "Labeled validation documents. Default: a part of --labeled.", DATA)
 ]
-Test = Annotated[
-    str | None,
-    option("FILE", "Labeled test documents, evaluated once, after training.", DATA),
-]
+Test = Annotated[str | None, option("FILE", "Labeled test documents, evaluated once, after training.", DATA)]
 RawText = Annotated[
-    list[str],
-    option("FILE", "Unlabeled documents: a file, folder, glob, or URL. Repeatable.", DATA),
+    list[str], option("FILE", "Unlabeled documents: a file, folder, glob, or URL. Repeatable.", DATA)
 ]
 TextColumn = Annotated[
-    str | None,
-    option("NAME", "Column with the text. Default: guessed.", DATA),
-    Sets("columns.text"),
+    str | None, option("NAME", "Column with the text. Default: guessed.", DATA), Sets("columns.text")
 ]
 LabelColumn = Annotated[
-    str | None,
-    option("NAME", "Column with the label. Default: guessed.", DATA),
-    Sets("columns.label"),
+    str | None, option("NAME", "Column with the label. Default: guessed.", DATA), Sets("columns.label")
 ]
 
 # Runs and output.
 
 RunPath = Annotated[Path, argument("RUN", "Run folder.")]
-Out = Annotated[
-    Path,
-    option("FOLDER", "Run folder to create.", RUN, names="--out -o"),
-]
+Out = Annotated[Path, option("FOLDER", "Run folder to create.", RUN, names="--out -o")]
 Resume = Annotated[bool, flag("--resume", "Continue a run that was stopped.", RUN)]
 AsJson = Annotated[bool, flag("--json", "Print JSON on stdout, all else on stderr.")]
 IsQuiet = Annotated[bool, flag("--quiet -q", "Print errors only.")]
@@ -145,8 +130,7 @@ Preset = Annotated[
     ),
 ]
 ConfigFile = Annotated[
-    Path | None,
-    option("FILE", "Config file from `mein init`, or a run's config.json.", MODEL),
+    Path | None, option("FILE", "Config file from `mein init`, or a run's config.json.", MODEL)
 ]
 Set = Annotated[
     list[str],
@@ -168,11 +152,7 @@ Encoder = Annotated[
 ]
 SoftLabelFile = Annotated[
     str | None,
-    option(
-        "FILE",
-        "A teacher's probabilities: a table with a column `probabilities`.",
-        MODEL,
-    ),
+    option("FILE", "A teacher's probabilities: a table with a column `probabilities`.", MODEL),
     Sets("expert.model", absolute, also={"expert.kind": "given"}),
 ]
 FromRun = Annotated[
@@ -184,12 +164,10 @@ FromRun = Annotated[
 # Ray.
 
 EngineName = Annotated[
-    str,
-    option("NAME", "processes (this machine) or ray (a cluster). Default: processes.", RAY),
+    str, option("NAME", "processes (this machine) or ray (a cluster). Default: processes.", RAY)
 ]
 Address = Annotated[
-    str | None,
-    option("ADDRESS", "Address of a Ray cluster. Default: start a local one.", RAY),
+    str | None, option("ADDRESS", "Address of a Ray cluster. Default: start a local one.", RAY)
 ]
 Processes = Annotated[
     int | None,

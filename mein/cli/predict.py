@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 WRITTEN = "Output"  # a heading of the help
 STREAM = Path("-")
 InputFile = Annotated[
-    str,
-    argument("FILE", "Documents (csv, tsv, jsonl, parquet, txt, ...), or - for stdin."),
+    str, argument("FILE", "Documents (csv, tsv, jsonl, parquet, txt, ...), or - for stdin.")
 ]
 OutputFile = Annotated[
     Path,
@@ -52,17 +51,12 @@ AbstainBelow = Annotated[
     option("P", "Leave the label empty below this probability.", WRITTEN, parser=share("--abstain-below")),
 ]
 AllProbabilities = Annotated[
-    bool,
-    flag("--all-probabilities", "Also write a column p_LABEL per class.", WRITTEN),
+    bool, flag("--all-probabilities", "Also write a column p_LABEL per class.", WRITTEN)
 ]
 Fragments = Annotated[
-    int,
-    option("N", "Also write the N most influential fragments.", WRITTEN, parser=whole("--fragments", 0)),
+    int, option("N", "Also write the N most influential fragments.", WRITTEN, parser=whole("--fragments", 0))
 ]
-ResumeParts = Annotated[
-    bool,
-    flag("--resume", "Continue a prediction that was stopped.", WRITTEN),
-]
+ResumeParts = Annotated[bool, flag("--resume", "Continue a prediction that was stopped.", WRITTEN)]
 
 
 def predict(

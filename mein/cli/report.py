@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-from mein.cli.console import log, open_console
+from mein.cli.console import Output
 from mein.cli.options import argument, option
 from mein.errors import UsageError
 
@@ -27,4 +27,4 @@ def report(
         raise UsageError(f"A comparison of {len(runs)} runs needs an output file: add --out FILE.html.")
     target = runs[0] / "report.html" if out is None else out
     write_report(runs, target)
-    log(open_console(), f"Wrote {target}.")
+    Output().log(f"Wrote {target}.")

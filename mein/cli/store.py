@@ -36,14 +36,10 @@ if TYPE_CHECKING:
 app = App("Train on text of any size, step by step: encode, label, train.")
 
 MOVED = "RUN's {} documents, if they have moved."
-Like = Annotated[
-    Path,
-    option("RUN", "Finished run whose vocabularies are used.", RUN),
-]
+Like = Annotated[Path, option("RUN", "Finished run whose vocabularies are used.", RUN)]
 StoreAt = Annotated[str, argument("STORE", "Folder or URL from `mein store encode`.")]
 StepWorkers = Annotated[
-    int | None,
-    option("N", "Number of processes. Default: one per core.", parser=whole("--workers", 1)),
+    int | None, option("N", "Number of processes. Default: one per core.", parser=whole("--workers", 1))
 ]
 MovedLabeled = Annotated[str | None, option("FILE", MOVED.format("labeled"), DATA)]
 MovedDev = Annotated[str | None, option("FILE", MOVED.format("dev"), DATA)]
@@ -55,14 +51,10 @@ Quarantine = Annotated[bool, flag("--quarantine", "Check every file first and sk
 def encode(
     like: Like,
     text: RawText,
-    out: Annotated[
-        str,
-        option("STORE", "Folder or URL, such as s3://raw/store.", RUN, names="--out -o"),
-    ],
+    out: Annotated[str, option("STORE", "Folder or URL, such as s3://raw/store.", RUN, names="--out -o")],
     text_column: TextColumn = None,
     test: Annotated[
-        str | None,
-        option("FILE", "Test documents to leave out. Default: those of RUN.", DATA),
+        str | None, option("FILE", "Test documents to leave out. Default: those of RUN.", DATA)
     ] = None,
     soft_labels: SoftLabelFile = None,
     workers: StepWorkers = None,
@@ -141,10 +133,7 @@ def label(
 @app.command("train")
 def train(
     store: StoreAt,
-    like: Annotated[
-        Path,
-        option("RUN", "Finished run whose expert and labels are used.", RUN),
-    ],
+    like: Annotated[Path, option("RUN", "Finished run whose expert and labels are used.", RUN)],
     out: Out,
     labeled: MovedLabeled = None,
     dev: MovedDev = None,

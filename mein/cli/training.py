@@ -2,7 +2,7 @@
 
 import shlex
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,7 +42,7 @@ def train_on_engine(request: Request, *, is_on_ray: bool) -> "list[Row]":
         resume=request.resume,
         processes=request.engine.processes,
     )
-    return train_and_show(Request(request.config, request.corpus, request.out, request.output, resume=True))
+    return train_and_show(replace(request, resume=True))
 
 
 def train_and_show(request: Request) -> "list[Row]":
