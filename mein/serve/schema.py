@@ -5,16 +5,16 @@ Also an explanation as segments of the original text, with the contribution of e
 
 import difflib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mein.data.labels import Label
-from mein.errors import ConfigError
+from mein.errors import ConfigError, shown
 from mein.explain import Explanation, explain
 from mein.model.model import Model
-from mein.runtime.settings import Settings
+from mein.runtime.settings import Count, Settings, Size
 from mein.text.words import words_in
 
 
@@ -118,28 +118,32 @@ def sentence_of(errors: Sequence[Any]) -> str:
     return f"{where or 'The body'}: {chosen['msg']}."
 
 
+Bytes = Annotated[int, Field(ge=1_000, le=10**12)]
+Seconds = Annotated[float, Field(gt=0.0, le=1e6, allow_inf_nan=False)]
+
+
 class ServeSettings(Settings):
     """The limits of a server; a request beyond one is refused in one sentence."""
 
-    texts: int = Field(default=1_000, ge=1)
+    texts: Count = 1_000
     """Texts in a request."""
-    text_characters: int = Field(default=100_000, ge=1)
+    text_characters: Count = 100_000
     """Characters in a text, also in a file's."""
-    body_bytes: int = Field(default=2_000_000, ge=1_000)
+    body_bytes: Bytes = 2_000_000
     """Bytes in a request's body."""
-    body_seconds: float = Field(default=10.0, gt=0.0, allow_inf_nan=False)
+    body_seconds: Seconds = 10.0
     """Seconds until a request's body must have arrived."""
-    answer_seconds: float = Field(default=30.0, gt=0.0, allow_inf_nan=False)
+    answer_seconds: Seconds = 30.0
     """Seconds until its answer must be ready."""
-    file_bytes: int = Field(default=64_000_000, ge=1_000)
+    file_bytes: Bytes = 64_000_000
     """Bytes in a file to label."""
-    file_seconds: float = Field(default=600.0, gt=0.0, allow_inf_nan=False)
+    file_seconds: Seconds = 600.0
     """Seconds for a file to arrive, and again to be labeled."""
-    files: int = Field(default=2, ge=1)
+    files: Size = 2
     """Files that are received or labeled at once."""
-    requests: int = Field(default=128, ge=1)
+    requests: Size = 128
     """Requests that are answered at once."""
-    batch_texts: int = Field(default=64, ge=1)
+    batch_texts: Size = 64
     """Texts, of one request or several, in a batch of the model."""
     gather_seconds: float = Field(default=0.001, ge=0.0, le=1.0)
     """Seconds that the first of them waits for others."""
@@ -161,7 +165,7 @@ def make_settings(given: Mapping[str, Any]) -> ServeSettings:
         first = problem.errors()[0]
         name = ".".join(map(str, first["loc"]))
         raise ConfigError(
-            f"The setting {name} is {first['input']!r}, but {first['msg'].lower()}."
+            f"The setting {name} is {shown(first['input'])}, but {first['msg'].lower()}."
         ) from problem
 
 

@@ -12,6 +12,7 @@ import pytest
 from mein.config import Config, is_section, load_config
 from mein.errors import ConfigError, InputError
 from mein.runtime.files import expanded, refuse_irregular
+from mein.serve.schema import ServeSettings, make_settings
 from tests.support.shell import TINY, mein, refuses, write_csv
 
 DEEP = 5_000
@@ -96,6 +97,16 @@ def test_every_number_has_an_upper_bound(name: str, bounds: dict[str, Any]) -> N
             ConfigError, match=f"^Setting {re.escape(name)} is {re.escape(repr(beyond))}, but "
         ):
             load_config("small", overrides={name: beyond})
+
+
+@pytest.mark.parametrize("name", ServeSettings.model_fields)
+def test_every_limit_of_a_server_has_an_upper_bound(name: str) -> None:
+    for beyond, shown in ((10**20, str(10**20)), (16**DEEP, "a value that is too large to show")):
+        with pytest.raises(
+            ConfigError,
+            match=f"^The setting {name} is {shown}, but input should be (less than|a valid number)",
+        ):
+            make_settings({name: beyond})
 
 
 @pytest.mark.parametrize("device", ["meta", "mps", "xla", "cuda:9999", "cdua"])
