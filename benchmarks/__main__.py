@@ -9,6 +9,7 @@ import typer
 from rich.table import Table
 
 from benchmarks.encode import bench_encode
+from benchmarks.few_labels_commands import app as few_labels
 from benchmarks.imitation import bench_imitate, bench_imitation
 from benchmarks.measure import bench_memory
 from benchmarks.networks import Sizes, bench_experts, bench_imitators
@@ -300,6 +301,9 @@ def serve(
     rate = f"{figures['server_texts_per_second']['median']:,.0f}"
     table.add_row("the server", rate, *waits, f"{figures['ratio']['median']:.1f}")
     _deliver(figures, out, table)
+
+
+app.add_typer(few_labels, name="few-labels")
 
 
 def _texts(documents: str | None, text_column: str | None, count: int) -> list[str]:

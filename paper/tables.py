@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.measure import read_figures
+from benchmarks.pictures import COLORS, standalone
 from mein.evaluation.significance import paired_bootstrap
 from mein.report.charts import Figure, Scale, tick_text, ticks
 from paper.cells import AMOUNTS, MORE_DATA, REMOVED_WINDOWS, RESULTS, SPEED, VARIANTS, WINDOW_SETS, WINDOWS
@@ -222,11 +223,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
 
 
-COLORS = ("#4269d0", "#d1495b", "#2e8b57", "#8a5a00", "#6f4fb3", "#0f7b8a", "#b0417f")
 WIDTH, HEIGHT, LEFT, BOTTOM = 560, 340, 52, 296
-STYLE = """<style>text{font:12px system-ui,sans-serif;fill:#555}.grid{stroke:#ddd}.axis{stroke:#888}
-path{fill:none;stroke-width:2}.paper{stroke-dasharray:5 4}@media(prefers-color-scheme:dark){
-text{fill:#bbb}.grid{stroke:#3a3a3a}.axis{stroke:#888}}"""
 
 Curve = list[tuple[float, float]]  # x, error in %
 
@@ -294,9 +291,7 @@ def _drawn(title: str, x_name: str, marks: Sequence[tuple[float, str]], curves: 
         figure.path([(x(a), y(b)) for a, b in curve], css)
         figure.path([(LEFT, HEIGHT + 14 + 18 * number), (LEFT + 24, HEIGHT + 14 + 18 * number)], css)
         figure.text(LEFT + 32, HEIGHT + 18 + 18 * number, name)
-    style = STYLE + "".join(rules) + "</style>"
-    svg = str(figure.svg()).replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
-    return svg.replace("</desc>", "</desc>" + style, 1) + "\n"
+    return standalone(figure, "".join(rules))
 
 
 EXPERTS = {"plain": "lm-lstm", "adv": "adv-lm-lstm", "vat": "vat-lm-lstm"}

@@ -1,0 +1,230 @@
+"""What a user would pick instead of mein: linear models over TF-IDF, over sentence embeddings, and SetFit.
+
+Every system gets a cell and returns probabilities of its test documents. All labels teach; a regularization
+is chosen by cross-validation on them.
+"""
+
+import hashlib
+import importlib
+import json
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from filelock import FileLock
+from numpy.typing import NDArray
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, StratifiedKFold
+from sklearn.preprocessing import normalize
+from sklearn.semi_supervised import SelfTrainingClassifier
+
+from benchmarks.draws import Cell
+from mein.errors import InputError, MissingExtra
+from mein.runtime.files import atomic_path
+
+INVERSE_REGULARIZATION = (0.3, 1, 3, 10, 30)
+FOLDS = 5
+ITERATIONS = 2_000
+SURE = 0.75  # the probability from which self-training believes a label of its own
+MOST_RAW = 20_000  # documents that self-training reads
+MOST_TOKENS = 256  # of a document that an encoder reads
+BATCH = 32
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A system's probabilities of the test documents, and the seconds from labels to probabilities."""
+
+    classes: NDArray[np.str_]
+    probabilities: NDArray[np.floating]
+    """(documents, classes)"""
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a system may use beside its cell."""
+
+    encoder: Path | None
+    """A folder with a Hugging Face encoder, where one is used."""
+    embeddings: Path
+    """Folder of embeddings that were computed before."""
+    folder: Path
+    """Folder of the cell, with labeled.csv, raw.csv, and test.csv."""
+    options: tuple[str, ...] = ()
+    """Further words of `mein train`."""
+
+
+def fitted_logistic(X: Any, y: NDArray[np.str_]) -> LogisticRegression:
+    """Logistic regression on all labels, C by stratified cross-validation.
+
+    Five folds, or as many as the largest class has labels where that is fewer.
+    """
+    count = max(2, min(FOLDS, max(Counter(y.tolist()).values())))
+    folds = StratifiedKFold(count, shuffle=True, random_state=0)
+    search = GridSearchCV(LogisticRegression(max_iter=ITERATIONS), {"C": INVERSE_REGULARIZATION}, cv=folds)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # rare classes, and searches that end at the limit of iterations
+        model: LogisticRegression = search.fit(X, y).best_estimator_
+    return model
+
+
+def tfidf_features(train: Sequence[str], *others: Sequence[str]) -> list[Any]:
+    """TF-IDF of words and pairs of words, learned from the first texts, of those and of the others."""
+    words = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True)
+    return [words.fit_transform(train), *map(words.transform, others)]
+
+
+def tfidf(cell: Cell, resources: Resources) -> Answer:
+    """TF-IDF with logistic regression."""
+    start = time.perf_counter()
+    texts, y, tests = _columns(cell)
+    X, T = tfidf_features(texts, tests)
+    return _answer(fitted_logistic(X, y), T, start)
+
+
+def self_training(cell: Cell, resources: Resources) -> Answer:
+    """The same, which also learns labels of its own on unlabeled text that it is sure of."""
+    start = time.perf_counter()
+    texts, y, tests = _columns(cell)
+    X, T, R = tfidf_features(texts, tests, cell.raw[:MOST_RAW])
+    plain = fitted_logistic(X, y)
+    classes = np.unique(y)
+    student = SelfTrainingClassifier(LogisticRegression(C=plain.C, max_iter=ITERATIONS), threshold=SURE)
+    labels = np.r_[np.searchsorted(classes, y), np.full(R.shape[0], -1)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        student.fit(sp.vstack([X, R]).tocsr(), labels)
+    return Answer(classes, student.predict_proba(T), time.perf_counter() - start)
+
+
+def encoder(cell: Cell, resources: Resources) -> Answer:
+    """Sentence embeddings with logistic regression."""
+    start = time.perf_counter()
+    texts, y, tests = _columns(cell)
+    (E, F), waited = _embedded((texts, tests), resources)
+    return _answer(fitted_logistic(E, y), F, start - waited)
+
+
+def tfidf_and_encoder(cell: Cell, resources: Resources) -> Answer:
+    """Both kinds of features side by side."""
+    start = time.perf_counter()
+    texts, y, tests = _columns(cell)
+    (E, F), waited = _embedded((texts, tests), resources)
+    X, T = tfidf_features(texts, tests)
+    model = fitted_logistic(sp.hstack([X, E]).tocsr(), y)
+    return _answer(model, sp.hstack([T, F]).tocsr(), start - waited)
+
+
+def setfit(cell: Cell, resources: Resources) -> Answer:
+    """SetFit: the encoder fine-tuned on pairs of labeled texts, then logistic regression."""
+    library, datasets = _setfit_library()
+    start = time.perf_counter()
+    texts, y, tests = _columns(cell)
+    classes, labels = np.unique(y, return_inverse=True)
+    model = library.SetFitModel.from_pretrained(str(_encoder_of(resources)))
+    rows = datasets.Dataset.from_dict({"text": texts, "label": labels.tolist()})
+    arguments = library.TrainingArguments(batch_size=16, num_epochs=1, seed=0)
+    library.Trainer(model=model, args=arguments, train_dataset=rows).train()
+    found = np.asarray(model.predict_proba(tests, as_numpy=True), dtype=np.float64)
+    return Answer(classes[np.asarray(model.model_head.classes_)], found, time.perf_counter() - start)
+
+
+def _setfit_library() -> tuple[Any, Any]:
+    try:
+        return importlib.import_module("setfit"), importlib.import_module("datasets")
+    except ImportError as problem:
+        raise MissingExtra(
+            f"SetFit needs the package setfit ({problem}): pip install setfit, or leave it out of --only."
+        ) from problem
+
+
+def _columns(cell: Cell) -> tuple[list[str], NDArray[np.str_], list[str]]:
+    """Labeled texts, their labels, and test texts."""
+    labels = np.array([document.label for document in cell.labeled])
+    return [d.text for d in cell.labeled], labels, [d.text for d in cell.test]
+
+
+def _answer(model: LogisticRegression, features: Any, start: float) -> Answer:
+    probabilities = model.predict_proba(features)
+    return Answer(model.classes_, probabilities, time.perf_counter() - start)
+
+
+def _encoder_of(resources: Resources) -> Path:
+    if resources.encoder is None:
+        raise InputError("This system needs an encoder: name its folder by --encoder.")
+    return resources.encoder
+
+
+def _embedded(
+    columns: Sequence[Sequence[str]], resources: Resources
+) -> tuple[list[NDArray[np.float32]], float]:
+    """The embeddings of each list of texts, and the seconds that earlier runs spent on them."""
+    found = [_kept(texts, _encoder_of(resources), resources.embeddings) for texts in columns]
+    return [vectors for vectors, _ in found], sum(seconds for _, seconds in found)
+
+
+def _kept(texts: Sequence[str], folder: Path, cache: Path) -> tuple[NDArray[np.float32], float]:
+    """Embeddings from the cache with their seconds, or new ones with 0: test documents are in all draws."""
+    key = json.dumps([str(folder.resolve()), *texts]).encode("utf-8")
+    path = cache / f"{hashlib.sha256(key).hexdigest()}.npz"
+    cache.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{path}.lock"):  # several runs may want the same
+        if path.exists():
+            with np.load(path) as kept:
+                return kept["vectors"], float(kept["seconds"])
+        start = time.perf_counter()
+        vectors = embed(texts, folder)
+        with atomic_path(path) as temporary, temporary.open("wb") as file:
+            np.savez(file, vectors=vectors, seconds=np.float64(time.perf_counter() - start))
+    return vectors, 0.0
+
+
+def embed(texts: Sequence[str], folder: Path) -> NDArray[np.float32]:
+    """Mean-pooled last states of length one, texts of similar length together: (texts, dimensions)."""
+    import torch
+
+    tokenizer, model = _loaded(folder)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model = model.eval().to(device)
+    order = np.argsort([len(text) for text in texts])
+    found = np.zeros((len(texts), model.config.hidden_size), np.float32)
+    cut = {"padding": True, "truncation": True, "max_length": MOST_TOKENS}
+    with torch.no_grad():
+        for start in range(0, len(order), BATCH):
+            rows = order[start : start + BATCH]
+            batch = tokenizer([texts[row] for row in rows], **cut, return_tensors="pt").to(device)
+            hidden, mask = model(**batch).last_hidden_state, batch["attention_mask"][..., None]
+            found[rows] = ((hidden * mask).sum(1) / mask.sum(1)).cpu().numpy()
+    unit: NDArray[np.float32] = normalize(found)
+    return unit
+
+
+def _loaded(folder: Path) -> tuple[Any, Any]:
+    """The tokenizer and the network of a folder; one sentence where it holds no encoder."""
+    from mein.hub.networks import LOADING_PROBLEMS, LOCAL, reason, transformers_quietly
+
+    with transformers_quietly() as transformers:
+        try:
+            return (
+                transformers.AutoTokenizer.from_pretrained(folder, **LOCAL),
+                transformers.AutoModel.from_pretrained(folder, dtype="float32", **LOCAL),
+            )
+        except LOADING_PROBLEMS as problem:
+            raise InputError(f"{folder} is no encoder ({reason(problem)}): set --encoder.") from problem
+
+
+PEERS: dict[str, Callable[[Cell, Resources], Answer]] = {
+    "tf-idf": tfidf,
+    "self-training": self_training,
+    "minilm": encoder,
+    "tf-idf + minilm": tfidf_and_encoder,
+    "setfit": setfit,
+}
