@@ -191,12 +191,15 @@ def embed(texts: Sequence[str], folder: Path) -> NDArray[np.float32]:
     """Mean-pooled last states of length one, texts of similar length together: (texts, dimensions)."""
     import torch
 
+    from mein.hub.networks import longest_input
+
     tokenizer, model = _loaded(folder)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model = model.eval().to(device)
     order = np.argsort([len(text) for text in texts])
     found = np.zeros((len(texts), model.config.hidden_size), np.float32)
-    cut = {"padding": True, "truncation": True, "max_length": MOST_TOKENS}
+    most = min(MOST_TOKENS, longest_input(model, tokenizer.model_max_length) or MOST_TOKENS)
+    cut = {"padding": True, "truncation": True, "max_length": most}
     with torch.no_grad():
         for start in range(0, len(order), BATCH):
             rows = order[start : start + BATCH]

@@ -67,13 +67,17 @@ def test_tfidf_takes_the_best_c_of_five_folds(tmp_path: Path) -> None:
     np.testing.assert_allclose(found.probabilities, pipeline.predict_proba(tests), atol=1e-12)
 
 
-def test_self_training_learns_from_raw_text_that_it_is_sure_of(tmp_path: Path) -> None:
-    plain, student = tfidf(CELL, resources(tmp_path)), self_training(CELL, resources(tmp_path))
-    assert student.classes.tolist() == plain.classes.tolist()
-    assert not np.allclose(student.probabilities, plain.probabilities)
-    unsure = Cell(CELL.labeled, ["zyx wvu", "tsr qpo"], CELL.test)  # no word of theirs was seen
-    alike = self_training(unsure, resources(tmp_path)).probabilities
-    np.testing.assert_allclose(alike, plain.probabilities, atol=1e-6)
+def test_self_training_learns_from_raw_text_that_it_is_sure_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = tfidf(CELL, resources(tmp_path))
+    monkeypatch.setattr("benchmarks.peers.SURE", 0.999)
+    unsure = self_training(CELL, resources(tmp_path))
+    np.testing.assert_allclose(unsure.probabilities, plain.probabilities, atol=1e-6)
+    monkeypatch.setattr("benchmarks.peers.SURE", 0.5)
+    sure = self_training(CELL, resources(tmp_path))
+    assert sure.classes.tolist() == plain.classes.tolist()
+    assert np.abs(sure.probabilities - plain.probabilities).max() > 0.05
 
 
 def test_classes_of_few_labels_make_fewer_folds(tmp_path: Path) -> None:
