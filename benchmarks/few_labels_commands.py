@@ -216,7 +216,7 @@ def _print_suite(suite: Suite, found: dict[str, Any]) -> None:
         )
         table.add_row(system, *_texts(means), ", ".join(of_ours))
     console.print(table, "")
-    table = plain_table("bar", "to reach", "found", "", left=("bar", ""))
+    table = plain_table("target", "to reach", "found", "", left=("target", ""))
     for bar in found["bars"]:
         reach = f"{'≥' if bar['is_least'] else '≤'} {bar['bar']:.3g}"
         table.add_row(bar["name"], reach, f"{bar['found']:.3g}", "met" if bar["is_met"] else "missed")

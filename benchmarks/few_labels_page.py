@@ -65,7 +65,7 @@ def page_of(found: Jobs, picture: str | None) -> str:
     shown = "" if picture is None else f"![Error against labels, and against unlabeled text]({picture})"
     parts = [HEAD, shown]
     if suite:
-        parts += ["## Errors", _errors(suite), "## Ratios", _ratios(suite), "## Bars", _bars(suite)]
+        parts += ["## Errors", _errors(suite), "## Ratios", _ratios(suite), "## Targets", _bars(suite)]
         parts += ["## Probabilities and seconds", _probabilities(suite)]
     parts += _section("## Where unlabeled text helps", _gains(found))
     parts += _section("## Error against labels", _against_labels(found))
@@ -142,7 +142,7 @@ def _bars(suite: Suite) -> str:
          "met" if bar.is_met else "**missed**"]
         for bar in bars(suite)
     ]  # fmt: skip
-    return _table(["bar", "to reach", "found", "of", ""], rows)
+    return _table(["target", "to reach", "found", "of", ""], rows)
 
 
 def _probabilities(suite: Suite) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 
 from benchmarks.draws import PROBLEMS
 from benchmarks.few_labels import LEARN_FROM_RAW, SHARES, SIZES, SYSTEMS, Job
+from benchmarks.peers import PEERS
 from benchmarks.pictures import standalone
 from benchmarks.standings import OURS, Line
 from mein.report.charts import Figure, Scale, counted, tick_text, ticks
@@ -65,7 +66,8 @@ def picture_of(found: Jobs) -> str | None:
     right = _panel(found, SHARES, _share_of)
     if left is None and right is None:
         return None
-    shown = [s for s in SYSTEMS if any(p is not None and s in p.curves for p in (left, right))]
+    drawn = [panel for panel in (left, right) if panel is not None]
+    shown = [s for s in (*OURS, *PEERS) if any(s in panel.curves for panel in drawn)]
     described = [
         _described(panel, of) for panel, of in ((left, "labels"), (right, "unlabeled text")) if panel
     ]
@@ -136,8 +138,8 @@ def _draw(
     points = [point for curve in panel.curves.values() for point in curve]
     ys = ticks(min(point.low for point in points), max(point.high for point in points), most=6)
     x, y = Scale(xs[0], xs[-1], start + 10, stop - 10), Scale(ys[0], ys[-1], BOTTOM, TOP)
-    over = f"{counted(len(panel.problems), 'problem')}, {counted(panel.draws, 'draw')}"
-    figure.text(start - 30, 16, f"test error, %: mean of {over}", "name")
+    over = f"mean of {counted(len(panel.problems), 'problem')}; bars: range of {counted(panel.draws, 'draw')}"
+    figure.text(start - 30, 16, f"test error, %: {over}", "name")
     for tick in ys:
         figure.line(start, y(tick), stop, y(tick), "grid")
         figure.text(start - 7, y(tick) + 4, tick_text(tick), "tick", "end")
@@ -147,12 +149,12 @@ def _draw(
         figure.text(x(at), BOTTOM + 18, name, "tick", "middle")
     figure.text((start + stop) / 2, BOTTOM + 36, x_name, "name", "middle")
     for system, curve in panel.curves.items():
-        for at, point in zip(xs, curve, strict=True):
+        marked = list(zip(xs, curve, strict=True))
+        figure.path([(x(at), y(point.mean)) for at, point in marked], f"curve {_css(system)}")
+        if len(set(curve)) == 1:  # measured once
+            marked = marked[-1:]
+        for at, point in marked:
             figure.line(x(at), y(point.low), x(at), y(point.high), f"whisker {_css(system)}")
-    for system, curve in panel.curves.items():
-        css = f"curve {_css(system)}"
-        figure.path([(x(at), y(point.mean)) for at, point in zip(xs, curve, strict=True)], css)
-        for at, point in zip(xs, curve, strict=True):
             figure.dot(x(at), y(point.mean), 3.5 if system in OURS else 2.2, f"dot {_css(system)}")
 
 

@@ -88,7 +88,9 @@ class Group(TyperGroup):
         _write_sections(formatter, sections)
         options = [(_flags(param), _meaning(param)) for param in _visible(self, ctx)]
         _write_sections(formatter, {"Options": options})
-        formatter.write(f"\n`{ctx.command_path} COMMAND --help` has the options and examples of a command.\n")
+        _write_prose(
+            formatter, f"`{ctx.command_path} COMMAND --help` has the options and examples of a command."
+        )
 
     def list_commands(self, ctx: Any) -> list[str]:
         """As they were added; typer puts groups last, where completion belongs."""

@@ -22,6 +22,8 @@ NAMES = [
     "costs",
     "ranks",
     "serve",
+    "few-labels",
+    *(f"few-labels {name}" for name in ("suite", "labels", "raw", "pack", "page")),
 ]
 
 
