@@ -1,1 +1,1 @@
-"""What it costs: speed beside the obvious alternative, memory beside the size of the corpus."""
+"""What it costs, and what it gives with few labels, beside the obvious alternatives."""

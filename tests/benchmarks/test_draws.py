@@ -58,6 +58,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("rotten", "imdb"):
         monkeypatch.setitem(PROBLEMS, name, replace(PROBLEMS[name], labels=4, tests=5, raw_documents=3))
     monkeypatch.setattr(draws, "CLASSES_OF_R52", 2)
+    monkeypatch.setattr(draws, "MOST_LABELS", 6)  # what is kept of IMDB's pool
     write_rows(folder / PROBLEMS["trec"].file, [d._asdict() for d in rows_of(40, "abc")])
     write_rows(folder / PROBLEMS["r52"].file, [d._asdict() for d in [*rows_of(40, "ab"), *rows_of(5, "c")]])
     raw = PROBLEMS["r52"].raw

@@ -20,7 +20,6 @@ from benchmarks.standings import (
     suite_of,
     summary,
 )
-from mein.evaluation.significance import mcnemar
 
 
 def line(system: str, problem: str, draw: int, wrong: list[int], documents: int = 100, **more: Any) -> Line:
@@ -50,8 +49,8 @@ def test_scores_by_hand() -> None:
 
 
 def test_certain_answers_are_in_the_last_bin() -> None:
-    found = score(np.array([[1.0, 0.0], [0.96, 0.04]]), np.array(["a", "b"]), np.array(["a", "b"]))
-    assert found["calibration_error"] == pytest.approx(abs(0.5 - 0.98))
+    found = score(np.array([[1.0, 0.0], [0.96, 0.04]]), np.array(["a", "b"]), np.array(["b", "a"]))
+    assert found["calibration_error"] == pytest.approx(abs(0.5 - 0.98))  # not (1 + 0.04) / 2
 
 
 def test_holm_by_hand() -> None:
@@ -65,15 +64,16 @@ def test_pairs_are_corrected_over_the_cells_of_a_peer() -> None:
     lines = [
         line("mein", "trec", 0, list(range(12))), line("tf-idf", "trec", 0, []),
         line("mein", "cr", 0, [0]), line("tf-idf", "cr", 0, [1, 2]),
-        line("mein", "cr", 1, [0]), line("minilm", "cr", 0, [0]),
+        line("mein", "cr", 1, []), line("tf-idf", "cr", 1, list(range(14))),
+        line("minilm", "cr", 0, [0]),
     ]  # fmt: skip
     found = pairs(suite_of(lines), "mein", "tf-idf")
-    assert [(pair.problem, pair.gained, pair.lost) for pair in found] == [("trec", 0, 12), ("cr", 2, 1)]
-    assert found[0].p == pytest.approx(2 / 2**12)
-    assert found[0].adjusted_p == pytest.approx(2 * 2 / 2**12)
-    assert found[1].adjusted_p == 1.0
-    assert [pair.is_worse for pair in found] == [True, False]
-    assert found[1].p == mcnemar(correct_of(lines[2]), correct_of(lines[3]))
+    counts = [(pair.problem, pair.draw, pair.gained, pair.lost) for pair in found]
+    assert counts == [("trec", 0, 0, 12), ("cr", 0, 2, 1), ("cr", 1, 14, 0)]
+    p_values = [2 / 2**12, 1.0, 2 / 2**14]  # of 12, 3, and 14 coins
+    assert [pair.p for pair in found] == pytest.approx(p_values)
+    assert [pair.adjusted_p for pair in found] == pytest.approx([2 * 2 / 2**12, 1.0, 3 * 2 / 2**14])
+    assert [pair.is_worse for pair in found] == [True, False, False]
 
 
 def test_ratios_average_draws_first() -> None:
