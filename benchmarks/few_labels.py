@@ -15,8 +15,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import asdict, dataclass, field, replace
-from functools import cache
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -71,13 +71,9 @@ class Request:
     options: tuple[str, ...] = ()
     """Further words of `mein train`."""
     sizes: tuple[int, ...] = SIZES
-    problem: Callable[[str], Problem] = field(init=False, compare=False)
-    """A problem by its name, read once."""
 
     def __post_init__(self) -> None:
         """Refuse systems that cannot run."""
-        read = cache(lambda name: load_problem(name, self.data, self.draws))
-        object.__setattr__(self, "problem", read)
         for system in self.systems:
             if needs_encoder(system) and self.encoder is None:
                 raise InputError(f"{system!r} needs an encoder: name its folder by --encoder.")
@@ -86,6 +82,16 @@ class Request:
                 "'setfit' needs the package setfit, which is not installed: pip install setfit, or leave it "
                 "out of --only."
             )
+
+    @cached_property
+    def _problems(self) -> dict[str, Problem]:
+        return {}
+
+    def problem(self, name: str) -> Problem:
+        """A problem by its name, read once."""
+        if name not in self._problems:
+            self._problems[name] = load_problem(name, self.data, self.draws)
+        return self._problems[name]
 
 
 def needs_encoder(system: str) -> bool:
@@ -158,20 +164,33 @@ def read_lines(path: Path) -> list[Line]:
     return list(found.values())
 
 
-def measure(request: Request, mode: str, beside: int, tell: Callable[[str], None]) -> list[str]:
+def measure(request: Request, mode: str, beside: int, report: Callable[[str], None]) -> list[str]:
     """Run the jobs of a mode that have no line yet, several beside each other; returns what failed.
 
     A job that failed before is run again.
     """
     wanted = list(dict.fromkeys(MODES[mode](request)))
     with held_folder(request.work, remedy="choose another --work"):
-        done = {job_of(line) for line in read_lines(request.out) if line["error"] is not None}
+        lines = read_lines(request.out)
+        _refuse_other_options(request, lines)
+        done = {job_of(line) for line in lines if line["error"] is not None}
         jobs = [job for job in wanted if job not in done]
-        tell(f"{len(jobs)} of {len(wanted)} runs are missing.")
+        report(f"{len(jobs)} of {len(wanted)} runs are missing.")
         _drop_partial_line(request.out)
         if beside > 1:  # those that take longest first, so that they do not end last
             jobs.sort(key=lambda job: (job.system not in OURS, -list(PROBLEMS).index(job.problem)))
-        return _measure_all(request, jobs, beside, tell)
+        return _measure_all(request, jobs, beside, report)
+
+
+def _refuse_other_options(request: Request, lines: Sequence[Line]) -> None:
+    """Refuse to mix results of mein with one set of options and with another."""
+    for line in lines:
+        found, wanted = line.get("options"), " ".join(request.options)
+        if found is not None and found != wanted and line["system"] in request.systems:
+            raise InputError(
+                f"{request.out} has results of mein with the options {found!r}, and --mein is {wanted!r}: "
+                "choose another --out."
+            )
 
 
 def _drop_partial_line(path: Path) -> None:
@@ -187,7 +206,7 @@ def _drop_partial_line(path: Path) -> None:
         raise writing_failed(path, problem) from problem
 
 
-def _measure_all(request: Request, jobs: list[Job], beside: int, tell: Callable[[str], None]) -> list[str]:
+def _measure_all(request: Request, jobs: list[Job], beside: int, report: Callable[[str], None]) -> list[str]:
     left, lock, failed = Counter(job.cell for job in jobs), threading.Lock(), []
     threads = ThreadPoolExecutor(beside)
     try:
@@ -197,7 +216,7 @@ def _measure_all(request: Request, jobs: list[Job], beside: int, tell: Callable[
             _append(request.out, line)
             found = f"{line['error']:.1f}% error" if line["error"] is not None else f"failed: {line['why']}"
             name = f"{job.problem} {job.draw}, {job.labels:,} labels, {line['raw']:,} raw, {job.system}"
-            tell(f"{number} of {len(jobs)}: {name}: {found}, {line['seconds']:.0f} s")
+            report(f"{number} of {len(jobs)}: {name}: {found}, {line['seconds']:.0f} s")
             failed += [f"{name}: {line['why']}"] if line["error"] is None else []
     finally:
         threads.shutdown(cancel_futures=True)
@@ -308,7 +327,8 @@ def run_mein(job: Job, cell: Cell, resources: Resources) -> tuple[Answer, Line]:
     shutil.rmtree(run)
     out.unlink()
     shown = [word.name if isinstance(word, Path) else word for word in words]
-    return answer, {"command": " ".join(["mein", *map(str, shown)]), "controls": controls}
+    command, options = " ".join(["mein", *map(str, shown)]), " ".join(resources.options)
+    return answer, {"command": command, "options": options, "controls": controls}
 
 
 def _mein(*words: object) -> str:

@@ -73,8 +73,8 @@ def test_only_what_learns_from_raw_text_is_run_with_less_of_it(data: Path) -> No
 
 
 def test_a_line_has_its_scores_and_answers_are_kept(data: Path, here: None) -> None:
-    told: list[str] = []
-    assert measure(request_of(data, "tf-idf", draws=(0,)), "suite", 1, told.append) == []
+    printed: list[str] = []
+    assert measure(request_of(data, "tf-idf", draws=(0,)), "suite", 1, printed.append) == []
     (line,) = read_lines(data.parent / "out.jsonl")
     assert job_of(line) == ONE
     assert (line["raw"], line["documents"]) == (140, 100)
@@ -87,15 +87,15 @@ def test_a_line_has_its_scores_and_answers_are_kept(data: Path, here: None) -> N
         correct = kept["answers"] == kept["truth"]
     assert correct_of(line).tolist() == correct.tolist()
     assert line["error"] == pytest.approx(100 * np.mean(~correct))
-    assert told[0] == "1 of 1 runs are missing."
-    assert told[1].startswith(f"1 of 1: cr 0, 60 labels, 140 raw, tf-idf: {line['error']:.1f}% error, ")
+    assert printed[0] == "1 of 1 runs are missing."
+    assert printed[1].startswith(f"1 of 1: cr 0, 60 labels, 140 raw, tf-idf: {line['error']:.1f}% error, ")
 
 
 def test_a_second_start_runs_only_what_is_missing(
     data: Path, here: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     request = request_of(data, "tf-idf", "self-training")
-    measure(replace(request, draws=(0,)), "suite", 1, lambda told: None)
+    measure(replace(request, draws=(0,)), "suite", 1, lambda printed: None)
     with request.out.open("a", encoding="utf-8") as file:
         file.write('{"problem": "cr", "draw": 1')  # cut short by a kill
     ran: list[Job] = []
@@ -105,13 +105,13 @@ def test_a_second_start_runs_only_what_is_missing(
         return few_labels.run_job(job, resources)
 
     monkeypatch.setattr(few_labels, "_in_process", run)
-    told: list[str] = []
-    measure(request, "suite", 2, told.append)
+    printed: list[str] = []
+    measure(request, "suite", 2, printed.append)
     assert sorted(shown(ran)) == [("cr", 1, 60, 1.0, "self-training"), ("cr", 1, 60, 1.0, "tf-idf")]
-    assert told[0] == "2 of 4 runs are missing."
+    assert printed[0] == "2 of 4 runs are missing."
     assert {job_of(line) for line in read_lines(request.out)} == set(suite_jobs(request))
     assert len(request.out.read_bytes().splitlines()) == 4
-    measure(request, "raw", 1, lambda told: None)  # whose runs with all of the text are there
+    measure(request, "raw", 1, lambda printed: None)  # whose runs with all of the text are there
     assert sorted({(job.share, job.system) for job in ran[2:]}) == [
         (0.25, "self-training"),
         (0.5, "self-training"),
@@ -127,13 +127,13 @@ def test_a_stop_loses_nothing_that_was_done(data: Path, here: None, monkeypatch:
     monkeypatch.setattr(few_labels, "_in_process", run)
     request = request_of(data, "tf-idf", draws=(0, 1, 2))
     with pytest.raises(KeyboardInterrupt):
-        measure(request, "suite", 1, lambda told: None)
+        measure(request, "suite", 1, lambda printed: None)
     assert [job_of(line) for line in read_lines(request.out)] == [ONE]
 
 
 def test_a_run_in_a_process_of_its_own_gives_the_same_line(data: Path) -> None:
     request = request_of(data, "tf-idf", draws=(0,))
-    measure(request, "suite", 1, lambda told: None)
+    measure(request, "suite", 1, lambda printed: None)
     (line,) = read_lines(request.out)
     folder = data.parent / "by-hand"
     write_cell(request.problem("cr").cell(0), folder)
@@ -143,26 +143,26 @@ def test_a_run_in_a_process_of_its_own_gives_the_same_line(data: Path) -> None:
 
 def test_a_run_that_fails_leaves_its_reason_and_is_run_again(data: Path, here: None) -> None:
     request = request_of(data, "mein", "tf-idf", draws=(0,), options=("--preset", "nonsense"))
-    (failed,) = measure(request, "suite", 1, lambda told: None)
+    (failed,) = measure(request, "suite", 1, lambda printed: None)
     assert failed.startswith("cr 0, 60 labels, 140 raw, mein: mein train ended with code 2: Error: ")
     line, other = read_lines(request.out)
     assert line["error"] is None
     assert "nonsense" in line["why"]
     assert other["error"] is not None, "the others go on"
-    told: list[str] = []
-    measure(request, "suite", 1, told.append)
-    assert told[0] == "1 of 2 runs are missing."
+    printed: list[str] = []
+    measure(request, "suite", 1, printed.append)
+    assert printed[0] == "1 of 2 runs are missing."
 
 
 def test_a_process_that_dies_leaves_a_line(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(data))
     (data / "sitecustomize.py").write_text("import os; os._exit(7)", encoding="utf-8")
     monkeypatch.setattr(few_labels, "own_path", lambda: str(data))
-    (failed,) = measure(request_of(data, "tf-idf", draws=(0,)), "suite", 1, lambda told: None)
+    (failed,) = measure(request_of(data, "tf-idf", draws=(0,)), "suite", 1, lambda printed: None)
     assert failed == "cr 0, 60 labels, 140 raw, tf-idf: its process ended with code 7"
     (data / "sitecustomize.py").write_text("import os; os.kill(os.getpid(), 15)", encoding="utf-8")
     with pytest.raises(RunError, match="The measurement was stopped: give the same command again to contin"):
-        measure(request_of(data, "tf-idf", draws=(1,)), "suite", 1, lambda told: None)
+        measure(request_of(data, "tf-idf", draws=(1,)), "suite", 1, lambda printed: None)
 
 
 def test_mein_is_trained_and_predicts_as_a_command(
@@ -171,7 +171,7 @@ def test_mein_is_trained_and_predicts_as_a_command(
     monkeypatch.setattr(few_labels, "_mein", lambda *words: mein(*words).out)
     options = ("--preset", "small", "--set", "expert.kind=average", *SIZES)
     request = request_of(data, "mein", draws=(0,), options=options)
-    assert measure(request, "suite", 1, lambda told: None) == []
+    assert measure(request, "suite", 1, lambda printed: None) == []
     (line,) = read_lines(request.out)
     assert 0 < line["error"] < 100
     assert line["command"].startswith("mein train --labeled labeled.csv --out run-mein --preset small")
@@ -180,6 +180,13 @@ def test_mein_is_trained_and_predicts_as_a_command(
     assert 0 <= line["controls"]["closed"]["p_value"] <= 1
     folder = data.parent / "work/cells/cr-0-60-1"
     assert [path.name for path in folder.iterdir()] == ["mein.npz"], "the run is gone"
+    others = (
+        "out.jsonl has results of mein with the options '--preset small .*, and --mein is '': choose ano"
+    )
+    with pytest.raises(InputError, match=others):
+        measure(replace(request, options=()), "suite", 1, lambda printed: None)
+    peers = replace(request, options=(), systems=("tf-idf",))
+    assert measure(peers, "suite", 1, lambda printed: None) == []
 
 
 def test_probabilities_are_read_by_the_names_of_their_columns(tmp_path: Path) -> None:

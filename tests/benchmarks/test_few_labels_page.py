@@ -79,7 +79,7 @@ def test_where_raw_text_helps() -> None:
     trec, cr = rows(text, "Where unlabeled text helps")[2:]
     assert cr == ["cr", "mein", "10", "40.0", "15.0", cr[5], "helps", "0.25"]
     assert trec == ["trec", "mein", "10", "11.0", "10.0", trec[5], "no difference", ""]
-    assert cr[5] == "0.0002"  # the least that resampling can tell
+    assert cr[5] == "0.0002"  # the least that resampling can show
 
 
 def test_curves_are_tables_too() -> None:
