@@ -240,14 +240,15 @@ def _read_packed(path: Path, draws: Iterable[int]) -> Problem:
 def write_cell(cell: Cell, folder: Path) -> None:
     """labeled.csv, raw.csv, and test.csv, as a user would have them."""
     folder.mkdir(parents=True, exist_ok=True)
-    tables: dict[str, Sequence[Sequence[str]]] = {
-        "labeled": [("text", "label"), *cell.labeled],
-        "raw": [("text",), *((text,) for text in cell.raw)],
-        "test": [("text", "label"), *cell.test],
-    }
-    for name, rows in tables.items():
-        with (folder / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
-            csv.writer(file, lineterminator="\n").writerows(rows)
+    write_table(folder / "labeled.csv", Document._fields, cell.labeled)
+    write_table(folder / "raw.csv", ["text"], [[text] for text in cell.raw])
+    write_table(folder / "test.csv", Document._fields, cell.test)
+
+
+def write_table(path: Path, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A csv file, byte for byte as pandas writes it."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows([head, *rows])
 
 
 def read_cell(folder: Path) -> Cell:

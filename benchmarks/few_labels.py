@@ -23,7 +23,16 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.draws import PROBLEMS, Cell, Problem, load_problem, read_cell, write_cell
+from benchmarks.draws import (
+    PROBLEMS,
+    Cell,
+    Document,
+    Problem,
+    load_problem,
+    read_cell,
+    write_cell,
+    write_table,
+)
 from benchmarks.peers import PEERS, Answer, Resources
 from benchmarks.standings import OURS, Line, score
 from mein import __version__
@@ -310,7 +319,10 @@ def run_job(job: Job, resources: Resources) -> Line:
 
 
 def run_mein(job: Job, cell: Cell, resources: Resources) -> tuple[Answer, Line]:
-    """`mein train`, then `mein predict`; the seconds are of the first. Also its controls, each with p."""
+    """`mein train`, then `mein predict`; the seconds are of the first. Also its controls, each with p.
+
+    Controls are evaluated on test documents of the classes that have labels: of others all are wrong.
+    """
     folder, run = resources.folder, resources.folder / f"run-{job.system}"
     shutil.rmtree(run, ignore_errors=True)
     words = ["train", "--labeled", folder / "labeled.csv", "--out", run, *resources.options]
@@ -322,10 +334,13 @@ def run_mein(job: Job, cell: Cell, resources: Resources) -> tuple[Answer, Line]:
     out = folder / f"predicted-{job.system}.csv"
     _mein("predict", run, folder / "test.csv", "--out", out, "--all-probabilities")
     answer = replace(_predicted(out), seconds=seconds)
-    systems = json.loads(_mein("evaluate", run, folder / "test.csv", "--json"))["systems"]
+    classes, known = {document.label for document in cell.labeled}, folder / f"known-{job.system}.csv"
+    write_table(known, Document._fields, [document for document in cell.test if document.label in classes])
+    systems = json.loads(_mein("evaluate", run, known, "--json"))["systems"]
     controls = {row["system"]: {name: row[name] for name in ("error", "p_value")} for row in systems}
-    shutil.rmtree(run)
+    shutil.rmtree(run, ignore_errors=True)
     out.unlink()
+    known.unlink()
     shown = [word.name if isinstance(word, Path) else word for word in words]
     command, options = " ".join(["mein", *map(str, shown)]), " ".join(resources.options)
     return answer, {"command": command, "options": options, "controls": controls}

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from benchmarks import few_labels
-from benchmarks.draws import PROBLEMS, load_problem, write_cell
+from benchmarks.draws import PROBLEMS, Cell, Document, load_problem, write_cell
 from benchmarks.few_labels import Job, Request, job_of, label_jobs, measure, raw_jobs, read_lines, suite_jobs
 from benchmarks.peers import Resources
 from benchmarks.standings import Line, correct_of
@@ -180,13 +180,29 @@ def test_mein_is_trained_and_predicts_as_a_command(
     assert 0 <= line["controls"]["closed"]["p_value"] <= 1
     folder = data.parent / "work/cells/cr-0-60-1"
     assert [path.name for path in folder.iterdir()] == ["mein.npz"], "the run is gone"
-    others = (
-        "out.jsonl has results of mein with the options '--preset small .*, and --mein is '': choose ano"
-    )
+    others = "out.jsonl has results of mein with the options '--preset small .*, and --mein is '': choose ano"
     with pytest.raises(InputError, match=others):
         measure(replace(request, options=()), "suite", 1, lambda printed: None)
     peers = replace(request, options=(), systems=("tf-idf",))
     assert measure(peers, "suite", 1, lambda printed: None) == []
+
+
+def test_a_class_without_labels_is_always_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def double(*words: object) -> str:
+        """Certain of class a, and as strict as mein about unknown classes."""
+        if words[0] == "predict":
+            Path(str(words[4])).write_text("text,p_a,p_b\n" + "x,1.0,0.0\n" * 4, encoding="utf-8")
+        if words[0] == "evaluate":
+            assert Path(str(words[2])).read_text(encoding="utf-8") == "text,label\n1,a\n2,b\n4,a\n"
+        return '{"systems": [{"system": "closed", "error": 50.0, "p_value": 0.5}]}'
+
+    monkeypatch.setattr(few_labels, "_mein", double)
+    test = [Document("1", "a"), Document("2", "b"), Document("3", "c"), Document("4", "a")]
+    write_cell(Cell([Document("0", "a"), Document("00", "b")], [], test), tmp_path)
+    line = few_labels.run_job(replace(ONE, system="mein"), Resources(None, tmp_path, tmp_path))
+    assert (line["error"], line["controls"]) == (50.0, {"closed": {"error": 50.0, "p_value": 0.5}})
+    assert correct_of(line).tolist() == [True, False, False, True]
+    assert "--unlabeled" not in line["command"]
 
 
 def test_probabilities_are_read_by_the_names_of_their_columns(tmp_path: Path) -> None:
