@@ -166,7 +166,7 @@ def test_many_logits_of_any_size_are_finite() -> None:
 def test_each_fold_has_weights_of_documents_of_its_own() -> None:
     fold, weights = np.arange(N) % 3, RNG.uniform(0.1, 5.0, (3, N))
     parts = np.concatenate([EXPERT[None], NOISE])
-    found = fit_nested(parts, LABELS, fold, weights)
+    found = Examples(parts, LABELS, fold, weights).nested()
     for k in range(3):
         rest = fold != k
         wanted = fit_weights(parts[:, rest], LABELS[rest], weights[k, rest])
