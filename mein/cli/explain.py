@@ -49,7 +49,7 @@ def explain(
     if html is not None:
         write_atomically(html, as_page(explanation, max(top, 1)).encode("utf-8", "replace"))
     if as_json:
-        print(json.dumps(explanation.to_dict(), ensure_ascii=False, indent=1))
+        print(json.dumps(explanation.to_dict(), ensure_ascii=False))
         return
     _show(explanation, top)
     if html is not None:
@@ -59,9 +59,11 @@ def explain(
 def _show(explanation: "Explanation", top: int) -> None:
     from rich.text import Text
 
+    from mein.explain.explanation import ENCODER
+
     console = open_console()
     console.print(_summary(explanation))
-    if any(fragment.contribution for fragment in explanation.fragments):
+    if any(fragment.contribution for fragment in explanation.fragments[:1]):
         console.print(Text.assemble("\n", colored(explanation), "\n"))
         console.print(_fragment_table(explanation, top))
         log(
@@ -69,10 +71,12 @@ def _show(explanation: "Explanation", top: int) -> None:
             "p: the imitator's probability for the fragment by itself, before its gate.",
             "dim",
         )
+        if ENCODER in explanation.shares.of:
+            log(console, "encoder: the effect of leaving the words out, which is no exact share.", "dim")
     elif explanation.is_empty:
         log(console, "The run knows no word of this text: p is the share of each class in training.")
     else:
-        log(console, "No fragment contributed: this run has no imitators, or their gates are closed.")
+        log(console, "No fragment contributed: the expert is no sum of words, and no gate is open.")
 
 
 def colored(explanation: "Explanation") -> "Text":
@@ -113,19 +117,21 @@ def _summary(explanation: "Explanation") -> "Text":
 def _fragment_table(explanation: "Explanation", top: int) -> "Table":
     from rich.text import Text
 
+    from mein.explain.page import component, quoted
+
     table = plain_table(title="Most influential fragments", title_justify="left", title_style="bold")
-    for name in ("log-odds", "for", "pieces", "p(label)", "p(other)"):
-        table.add_column(name, justify="left" if name == "for" else "right", max_width=24)
+    for name in ("log-odds", "for", "component", "p(label)", "p(other)"):
+        table.add_column(name, justify="left" if name in ("for", "component") else "right", max_width=24)
     table.add_column("fragment")
     first, second = (explanation.labels.index(y) for y in (explanation.label, explanation.alternative))
     for fragment in explanation.fragments[:top]:
         style = "green" if fragment.contribution > 0 else "red"
+        p = fragment.probabilities
         table.add_row(
             Text(f"{fragment.contribution:+.3f}", style=style),
             str(explanation.contribution_label(fragment)),
-            str(2 * fragment.window + 1),
-            f"{fragment.probabilities[first]:.3f}",
-            f"{fragment.probabilities[second]:.3f}",
-            fragment.text,
+            component(fragment),
+            *((f"{p[first]:.3f}", f"{p[second]:.3f}") if p else ("", "")),
+            quoted(fragment),
         )
     return table

@@ -4,14 +4,33 @@ A module of its own, as every kind of expert is. It is fitted by `mein.training.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Generator, Tensor, nn
 
 from mein.experts.base import Blueprint, Expert
 
 FIRST_WORD = 2  # lower numbers are padding and the end of sequence
+
+
+@dataclass(frozen=True, eq=False)
+class LinearWeights:
+    """The weights of an `NgramExpert`, with its letters, as arrays."""
+
+    vocabulary_size: int
+    codes: np.ndarray
+    """(F,), ascending."""
+    idf: np.ndarray
+    """(F,)."""
+    ngrams: np.ndarray
+    """W (F, Y)."""
+    words: np.ndarray
+    """The table (V, Y)."""
+    features: np.ndarray
+    """M, a row for each feature of an encoder."""
 
 
 class NgramExpert(Expert):
@@ -89,3 +108,8 @@ class NgramExpert(Expert):
         norms = self.idf.new_zeros(B).index_add_(0, rows, values**2).sqrt()
         parts = (values / norms.clamp_min(1e-12)[rows])[:, None] * self.weights[at]
         return self.weights.new_zeros(B, self.classes).index_add_(0, rows, parts)
+
+    def linear_weights(self) -> LinearWeights:
+        """Its weights, so that z can be split into the shares of words and pairs."""
+        parts = (self.codes, self.idf, self.weights, self.table, self.dense)
+        return LinearWeights(self.vocabulary_size, *(part.detach().cpu().numpy() for part in parts))

@@ -1,21 +1,25 @@
-"""One prediction taken apart: the parts of the expert, each imitator, each fragment, and each piece.
+"""One prediction taken apart: the parts of expert, lexicon and imitators, each fragment, and each piece.
 
-I: imitators, J: pieces of a document, Y: classes. Fragment j of an imitator with window c holds the pieces
-j - c .. j + c, as far as the document has them.
+I: imitators, J: pieces of a document, Y: classes.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from itertools import islice
+from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from mein.data.labels import Label, Labels, listed
 from mein.errors import InputError
-from mein.model.model import Model, mixed_logits
-from mein.text.indexer import Spelled, spelled_pieces
+from mein.explain.fragments import Fragment, FragmentSource, RankedFragments
+from mein.explain.imitated import blanking_shares, fragments_of, window_probs
+from mein.explain.layout import Layout, lay_out
+from mein.explain.linear import ComponentShare, encoder_share, expert_share, lexicon_share, parts_of_row
+from mein.model.model import Encoded, Model, mixed_logits
 from mein.text.ragged import Ragged
+
+EXPERT, ENCODER, LEXICON = "expert", "encoder", "lexicon"
 
 
 def two_labels(
@@ -40,35 +44,44 @@ def _id_of(labels: Labels, label: Label) -> int:
 
 
 @dataclass(frozen=True)
-class Fragment:
-    """The input of one imitator at one position, and how much it moved the log-odds."""
-
-    text: str
-    window: int
-    start: int
-    """The first of its pieces, counted from the text's first."""
-    stop: int
-    """One past the last of its pieces."""
-    contribution: float
-    """Its share of its imitator's part; positive for the label, negative for the alternative."""
-    probabilities: tuple[float, ...]
-    """p_ij: the imitator's prediction for this fragment, in the order of `Explanation.labels`. Where the
-    gate is negative, a fragment that the imitator assigns to one label supports the other."""
-
-
-@dataclass(frozen=True)
 class Piece:
-    """One piece of the text, and how much it moved the log-odds through all windows that contain it."""
+    """One piece of the text, and how much it moved the log-odds through all components."""
 
     text: str
     """As it was encoded, with a space before the first piece of a word."""
     contribution: float
-    windows: dict[int, float]
-    """The part of the contribution that came through each window."""
+    parts: dict[str, float]
+    """The part of the contribution that came through each component: `expert`, `encoder`, `lexicon`, or the
+    window of an imitator."""
     start: int
     """Its first character in the text."""
     stop: int
     """One past its last character."""
+
+
+@dataclass(frozen=True, eq=False)
+class Shares:
+    """The contributions of all pieces, by component, and where the pieces and words are."""
+
+    layout: Layout
+    of: dict[str, np.ndarray]
+    """Of each piece (J,), by component; nothing where no component can be split."""
+
+    def pieces(self) -> Iterator[Piece]:
+        """The pieces in the order of the text."""
+        if not self.of:
+            return
+        columns = [part.tolist() for part in self.of.values()]
+        total = sum(self.of.values()).tolist()  # type: ignore[union-attr]
+        places = zip(self.layout.starts.tolist(), self.layout.stops.tolist(), strict=True)
+        rows = zip(self.layout.which.tolist(), total, places, *columns, strict=True)
+        for which, contribution, place, *values in rows:
+            parts = dict(zip(self.of, values, strict=True))
+            yield Piece(self.layout.spelled[which], contribution, parts, *place)
+
+    def by_word(self) -> dict[str, np.ndarray]:
+        """The contributions of all words, by component."""
+        return {name: self.layout.by_word(values) for name, values in self.of.items()}
 
 
 @dataclass(frozen=True)
@@ -77,12 +90,19 @@ class Explanation:
 
     - the expert's part is its own z, and an imitator's its own alpha times its gate, both between the two
       labels and over the temperature; a lexicon's is its log p times its gate, 0 where there is none;
+    - a linear expert's part is the sum of its fragments' contributions, each a word or a pair of words, of
+      `encoder`, and of rest["expert"], its constant; of another expert all is rest;
+    - `encoder` is what the features of a frozen encoder add to a linear expert. Its fragments are words that
+      were left out, then the text was encoded again: they lost so much, which is no exact split, and
+      rest["encoder"] is what they leave over;
+    - the lexicon's part is the sum of its fragments' contributions, each up to three pieces, and of
+      rest["lexicon"], its constant;
     - an imitator's part is the sum of its fragments' contributions; alpha is the logarithm of a mean over
       fragments, so a sum over them needs a rule: the logarithmic mean, see `fragment_shares`;
-    - a piece's contribution is the decrease of the imitators' part when that piece is blanked: its effect
-      through all fragments that contain it, of all windows, whatever the signs of their gates. The rest,
-      which depends on no single piece, is spread evenly, so that the pieces of a text add up to the
-      imitators' part, and in `Piece.windows` to the part of each imitator.
+    - the contribution of a piece through expert, encoder and lexicon is its share of the fragments that hold
+      it. Through an imitator it is the decrease of that part when the piece is blanked: its effect through
+      all fragments that contain it, whatever the sign of the gate. What depends on no single piece is
+      spread evenly. So the pieces of a text add up to each component's part without its rest.
 
     A text without a known word has no such parts: its log-odds are those of the classes in training.
     """
@@ -93,18 +113,27 @@ class Explanation:
     alternative: Label
     log_odds: float
     expert: float
+    encoder: float
+    """Of the expert's part, what came through the features of its encoder; 0 where there is none."""
     lexicon: float
     imitators: dict[int, float]
     """The part of each window's imitator."""
-    fragments: tuple[Fragment, ...]
+    rest: dict[str, float]
+    """What no fragment accounts for, of `expert`, `encoder` and `lexicon`."""
+    fragments: Sequence[Fragment]
     """The strongest first, but windows with a negative gate last; those below 0 support the alternative."""
-    pieces: tuple[Piece, ...]
-    """In the order of the text; none where no imitator has a gate."""
     labels: tuple[Label, ...]
     probabilities: tuple[float, ...]
     """p(y | X) of each label."""
     is_empty: bool
     """Whether the text has no word that the run knows."""
+    shares: Shares = field(repr=False, compare=False)
+    """The contributions of pieces and words, as arrays."""
+
+    @cached_property
+    def pieces(self) -> tuple[Piece, ...]:
+        """In the order of the text; none where no component can be split."""
+        return tuple(self.shares.pieces())
 
     def contribution_label(self, fragment: Fragment) -> Label:
         """The label that a fragment supports."""
@@ -112,7 +141,10 @@ class Explanation:
 
     def to_dict(self) -> dict[str, Any]:
         """The explanation as plain data."""
-        return asdict(self)
+        plain = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "shares"}
+        plain["fragments"] = [dict(vars(fragment)) for fragment in self.fragments]
+        plain["pieces"] = [dict(vars(piece)) for piece in self.pieces]
+        return plain
 
 
 def explain(model: Model, text: str, label: Label | None = None, against: Label | None = None) -> Explanation:
@@ -127,29 +159,85 @@ def explain(model: Model, text: str, label: Label | None = None, against: Label 
     log_probs = model.calibrated(documents, mixed, model.temperature)[0]
     pair = first, second = two_labels(model.labels, log_probs, label, against)
     is_empty = bool(documents.is_empty[0])
-    has_imitators = len(model.gates) > 0 and not is_empty
-    weights = model.gates / model.temperature
-    parts = weights * _lead(alpha[:, 0], first, second) if has_imitators else np.zeros(len(weights))
-    evidence, blanked = None, np.zeros((0, 0))
-    if has_imitators:
-        (probs,) = window_probs(model, documents.pieces)
-        evidence = _evidence(model, text, probs, weights, parts, pair)
-        blanked = blanking_shares(model, documents.pieces, weights, parts, pair)
+    split = _Split(model, text, documents, pair)
+    of_expert = of_lexicon = 0.0
+    parts = np.zeros(len(model.gates))
+    if not is_empty:
+        of_expert = float(_lead(z[0], first, second)) / model.temperature
+        of_lexicon = float(_lead(lexicon[0], first, second)) / model.temperature
+        parts = model.weights * _lead(alpha[:, 0], first, second) if len(parts) else parts
+        split.take_apart(of_expert, of_lexicon, parts)
     return Explanation(
         text=text,
         label=model.labels.classes[first],
         probability=float(np.exp(log_probs[first])),
         alternative=model.labels.classes[second],
         log_odds=float(log_probs[first] - log_probs[second]),
-        expert=0.0 if is_empty else float(_lead(z[0], first, second)) / model.temperature,
-        lexicon=0.0 if is_empty else float(_lead(lexicon[0], first, second)) / model.temperature,
+        expert=of_expert,
+        encoder=split.encoder,
+        lexicon=of_lexicon,
         imitators=_by_window(model, parts),
-        fragments=() if evidence is None else tuple(evidence.fragments(evidence.shares.size)),
-        pieces=() if evidence is None else tuple(_pieces(model, evidence, blanked)),
+        rest=split.rest,
+        fragments=RankedFragments(split.sources),
         labels=model.labels.classes,
         probabilities=tuple(np.exp(log_probs).tolist()),
         is_empty=is_empty,
+        shares=Shares(split.layout, split.of_pieces),
     )
+
+
+class _Split:
+    """The parts of one prediction between a pair of labels, component after component."""
+
+    def __init__(self, model: Model, text: str, documents: Encoded, pair: tuple[int, int]) -> None:
+        self.model, self.text, self.documents, self.pair = model, text, documents, pair
+        self.layout = lay_out(model.indexer, text)
+        self.sources: list[FragmentSource] = []
+        self.of_pieces: dict[str, np.ndarray] = {}
+        self.rest: dict[str, float] = {}
+        self.encoder = 0.0
+
+    def take_apart(self, expert: float, lexicon: float, imitators: np.ndarray) -> None:
+        """Split the parts of expert, lexicon and imitators (I,)."""
+        self._expert(expert)
+        if self.model.lexicon is not None:
+            pieces, scale = self.documents.pieces.values, 1 / self.model.temperature
+            self._add(
+                LEXICON, lexicon, lexicon_share(self.model.lexicon, self.layout, pieces, self.pair, scale)
+            )
+        if len(imitators):
+            self._imitators(imitators)
+
+    def _expert(self, part: float) -> None:
+        weights = self.model.networks.linear_weights()
+        if weights is None:
+            self.rest[EXPERT] = part
+            return
+        scale = 1 / self.model.temperature
+        features, words = parts_of_row(weights, self.documents.words)
+        lead = scale * _lead(weights.features, *self.pair)
+        self.encoder = float(features @ lead)
+        share = expert_share(weights, self.layout, self.model, words, self.pair, scale)
+        self._add(EXPERT, part - self.encoder, share)
+        if self.model.indexer.reader is not None:
+            found = encoder_share(self.model.indexer.reader, self.text, self.layout, features, lead)
+            self._add(ENCODER, self.encoder, found)
+
+    def _imitators(self, parts: np.ndarray) -> None:
+        model, pieces = self.model, self.documents.pieces
+        (probs,) = window_probs(model, pieces)
+        self.sources.append(fragments_of(model, self.layout, probs, model.weights, parts, self.pair))
+        found = blanking_shares(model, pieces, model.weights, parts, self.pair)
+        for window, values in zip(model.windows, found, strict=True):
+            every = np.zeros(len(self.layout.which))  # of a huge text only the beginning is encoded
+            every[: len(values)] = values
+            self.of_pieces[str(window)] = self.of_pieces.get(str(window), 0.0) + every
+
+    def _add(self, name: str, part: float, share: ComponentShare) -> None:
+        """A component with its fragments; what they leave over of its part is its rest."""
+        self.sources.append(share.fragments)
+        self.of_pieces[name] = share.by_piece
+        self.rest[name] = part - float(share.fragments.contributions.sum())
 
 
 def top_fragments(
@@ -169,72 +257,9 @@ def top_fragments(
     for n, probs in enumerate(window_probs(model, pieces)):
         pair = two_labels(model.labels, log_probs[n], None, None)
         parts = weights * _lead(alpha[:, n], *pair)
-        found.append(_evidence(model, texts[n], probs, weights, parts, pair).fragments(count))
+        source = fragments_of(model, lay_out(model.indexer, texts[n]), probs, weights, parts, pair)
+        found.append(list(RankedFragments([source])[:count]))
     return found
-
-
-def window_probs(model: Model, pieces: Ragged) -> Iterator[np.ndarray]:
-    """p_ij (I, J, Y), float64, of one document after another."""
-    for rows, _, document, probs in model.networks.window_probs(pieces):
-        of_documents = np.ascontiguousarray(probs[:, document >= 0])
-        yield from np.split(of_documents, np.cumsum(pieces.lengths[rows])[:-1], axis=1)
-
-
-@dataclass(frozen=True)
-class _Evidence:
-    """The imitators' evidence on one document."""
-
-    windows: tuple[int, ...]
-    pieces: list[Spelled]
-    probs: np.ndarray
-    """p_ij (I, J, Y)."""
-    shares: np.ndarray
-    """Of each fragment (I, J)."""
-    weights: np.ndarray
-    """Gate over temperature of each imitator (I,)."""
-
-    def fragments(self, count: int) -> list[Fragment]:
-        """The strongest ones."""
-        return [self._fragment(i, j) for i, j in strongest(self.shares, self.weights, count)]
-
-    def _fragment(self, i: int, j: int) -> Fragment:
-        c, J = self.windows[i], self.shares.shape[1]
-        start, stop = max(0, j - c), min(J, j + c + 1)
-        text = "".join(letters for letters, _, _ in self.pieces[start:stop]).strip()
-        probabilities = tuple(self.probs[i, j].tolist())
-        return Fragment(text, c, start, stop, float(self.shares[i, j]), probabilities)
-
-
-def _evidence(
-    model: Model,
-    text: str,
-    probs: np.ndarray,
-    weights: np.ndarray,
-    parts: np.ndarray,
-    pair: tuple[int, int],
-) -> _Evidence:
-    """Split the parts (I,) of imitators between two labels, given their p_ij (I, J, Y) on the pieces."""
-    a, b = (probs[:, :, label] for label in pair)
-    J = probs.shape[1]
-    shares = fragment_shares(a, b, weights, parts) if J else np.zeros(probs.shape[:2])
-    pieces = list(islice(spelled_pieces(model.indexer, text), J))  # of a huge text, those that were encoded
-    return _Evidence(model.windows, pieces, probs, shares, weights)
-
-
-def blanking_shares(
-    model: Model, pieces: Ragged, weights: np.ndarray, parts: np.ndarray, pair: tuple[int, int]
-) -> np.ndarray:
-    """The effect of each piece through each imitator (I, J), adding up to the parts (I,)."""
-    falls = piece_falls(model, pieces, *pair)
-    rest = (parts - falls.sum(axis=1)) / max(1, falls.shape[1])
-    shares: np.ndarray = falls + rest[:, None]
-    return shares
-
-
-def _pieces(model: Model, evidence: _Evidence, shares: np.ndarray) -> Iterator[Piece]:
-    """The pieces of a text with their shares (I, J)."""
-    for j, (letters, start, stop) in enumerate(evidence.pieces):
-        yield Piece(letters, float(shares[:, j].sum()), _by_window(model, shares[:, j]), start, stop)
 
 
 def _by_window(model: Model, values: np.ndarray) -> dict[int, float]:
@@ -249,77 +274,3 @@ def _lead(values: np.ndarray, first: int, second: int) -> np.ndarray:
     """By how much the first label leads the second, of values (..., Y)."""
     lead: np.ndarray = values[..., first].astype(np.float64) - values[..., second]
     return lead
-
-
-def fragment_shares(a: np.ndarray, b: np.ndarray, weights: np.ndarray, parts: np.ndarray) -> np.ndarray:
-    """The share (I, J) of each fragment; an imitator's add up to its part (I,), exactly.
-
-    a, b (I, J): p_ij of the two labels; weights (I,): gate over temperature, of any sign.
-
-    With A = mean_j a_j and B = mean_j b_j, an imitator moves the log-odds by its weight times
-    log A - log B = sum_j (a_j - b_j) / (J L(A, B)), where L is the logarithmic mean
-    (A - B) / (log A - log B). So a fragment's share is proportional to a_j - b_j: what alpha would lose
-    without it, to the first order, at the scale that makes the sum exact. What centering subtracts from
-    alpha is spread evenly over all fragments: each counts relative to an average text.
-    """
-    J = a.shape[1]
-    mean = _log_mean(a.mean(axis=1), b.mean(axis=1))
-    shares: np.ndarray = weights[:, None] * (a - b) / (J * mean[:, None])
-    shares += ((parts - shares.sum(axis=1)) / J)[:, None]
-    return shares
-
-
-def strongest(shares: np.ndarray, weights: np.ndarray, count: int) -> Sequence[tuple[int, int]]:
-    """The imitator and position of the fragments with the largest shares (I, J) of either sign, in order.
-
-    Those of imitators with a negative weight come last: such an imitator corrects the others, and a
-    negative share of its fragment does not mean that the fragment supports the other label.
-    """
-    corrects = np.broadcast_to(weights[:, None] < 0, shares.shape)
-    order = np.lexsort((-np.abs(shares).ravel(), corrects.ravel()))[:count]
-    i, j = np.unravel_index(order, shares.shape)
-    return list(zip(i.tolist(), j.tolist(), strict=True))
-
-
-def _log_mean(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """(a - b) / (log a - log b), and a where they meet."""
-    difference = np.log(a) - np.log(b)
-    meet = np.abs(difference) < 1e-9
-    return np.where(meet, a, (a - b) / np.where(meet, 1.0, difference))
-
-
-def piece_scores(model: Model, pieces: Ragged, a: int, b: int) -> np.ndarray:
-    """The decrease of the imitators' log-odds of label a over b when each piece is blanked (J,)."""
-    scores: np.ndarray = piece_falls(model, pieces, a, b).sum(0)
-    return scores
-
-
-def piece_falls(model: Model, pieces: Ragged, a: int, b: int) -> np.ndarray:
-    """The same for each imitator (I, J), times its weight.
-
-    Pieces (1, J) of one document. Blanking piece t changes p_ij only for |j - t| <= c_i, so it is enough
-    to evaluate, for every t, the 4 gap + 1 pieces around it. Of the labels only two: p is (I, J, 2).
-    """
-    J, gap = int(pieces.lengths[0]), max(model.windows, default=0)
-    if J == 0:
-        return np.zeros((len(model.weights), 0))
-    p = _probs_of_pair(model, pieces, a, b)
-    around = np.lib.stride_tricks.sliding_window_view(np.pad(pieces.values, 2 * gap), 4 * gap + 1).copy()
-    around[:, 2 * gap] = 0
-    rows = Ragged(around.ravel(), np.arange(J + 1, dtype=np.int64) * (4 * gap + 1))
-    blanked = _probs_of_pair(model, rows, a, b).reshape(len(p), J, 4 * gap + 1, 2)
-    blanked = blanked[:, :, gap : 3 * gap + 1]  # (I, J, 2 gap + 1, 2)
-    near = np.arange(J)[:, None] + np.arange(-gap, gap + 1)
-    inside = ((near >= 0) & (near < J))[:, :, None]
-    change = ((blanked - p[:, np.clip(near, 0, J - 1)]) * inside).sum(2)  # (I, J, 2)
-    total = p.sum(1, keepdims=True)
-    before, after = np.log(total), np.log(np.maximum(total + change, np.finfo(np.float64).tiny))
-    fall = (before[..., 0] - before[..., 1]) - (after[..., 0] - after[..., 1])
-    falls: np.ndarray = model.weights[:, None] * fall
-    return falls
-
-
-def _probs_of_pair(model: Model, pieces: Ragged, a: int, b: int) -> np.ndarray:
-    """p_ij (I, S, 2) of two labels at the pieces of all documents."""
-    batches = model.networks.window_probs(pieces)
-    return np.concatenate([p[:, document >= 0][:, :, [a, b]] for _, _, document, p in batches], axis=1)

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from mein.evaluation.systems import EXPERT, MIXTURE
-from mein.explain.explanation import piece_scores
+from mein.explain.imitated import piece_scores
+from mein.explain.layout import lay_out
 from mein.model.model import Model
 from mein.runtime.run_folder import RunFolder
-from mein.text.indexer import spelled_pieces
 from mein.text.ragged import Ragged
 
 SAMPLE_DOCUMENTS, SAMPLE_PIECES = 2_000, 200_000  # searched for fragments
@@ -188,8 +188,9 @@ def _imitators_part(model: Model, text: str, labels: dict[str, int]) -> dict[str
     alpha = model.networks.alpha(model.indexer.pieces_of([text]))[:, 0]
     lead = model.weights @ (alpha[:, a].astype(np.float64) - alpha[:, b])
     scores = piece_scores(model, pieces, a, b).tolist()
-    places = spelled_pieces(model.indexer, text[:LONGEST_MARKED])
-    marks = [[start, stop, round(s, 4)] for (_, start, stop), s in zip(places, scores, strict=True)]
+    layout = lay_out(model.indexer, text[:LONGEST_MARKED])
+    places = zip(layout.starts.tolist(), layout.stops.tolist(), scores, strict=True)
+    marks = [[start, stop, round(score, 4)] for start, stop, score in places]
     shown, marks = excerpt(text, [mark for mark in marks if mark[0] < mark[1]])
     return {"imitators": round(float(lead), 4), "text": shown, "marks": marks}
 

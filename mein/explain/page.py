@@ -1,13 +1,17 @@
 """An explanation as text for the terminal, and as a self-contained HTML page with heat maps of the text."""
 
+from base64 import b64encode
 from collections.abc import Callable, Iterator
+from hashlib import sha256
 from html import escape
 from importlib.resources import files
 from string import Template
 
-from mein.explain.explanation import Explanation, Piece
+from mein.explain.explanation import ENCODER, EXPERT, LEXICON, Explanation, Piece
+from mein.explain.fragments import Fragment
 
 Value = Callable[[Piece], float]
+DEPTHS = 15  # of color, named in the page's style
 
 
 def sum_of_parts(explanation: Explanation) -> str:
@@ -20,7 +24,31 @@ def sum_of_parts(explanation: Explanation) -> str:
     parts = {"expert": explanation.expert}
     parts |= {"lexicon": explanation.lexicon} if explanation.lexicon else {}
     parts |= {f"imitator c={c}": part for c, part in explanation.imitators.items()}
-    return f"{total} = " + " ".join(f"{value:+.2f} ({name})" for name, value in parts.items())
+    return f"{total} = {_sum(parts)}{_sum_of_expert(explanation)}"
+
+
+def _sum_of_expert(explanation: Explanation) -> str:
+    """Such as: , of the expert +0.60 (words and pairs) +0.10 (constant); nothing where it cannot be split."""
+    if EXPERT not in explanation.shares.of:
+        return ""
+    constant = explanation.rest[EXPERT]
+    parts = {"words and pairs": explanation.expert - explanation.encoder - constant}
+    parts |= {"encoder": explanation.encoder} if ENCODER in explanation.shares.of else {}
+    return f"; the expert: {_sum(parts | {'constant': constant})}"
+
+
+def _sum(parts: dict[str, float]) -> str:
+    return " ".join(f"{value:+.2f} ({name})" for name, value in parts.items())
+
+
+def component(fragment: Fragment) -> str:
+    """The component that reads a fragment, such as: imitator c=1."""
+    return fragment.source if fragment.window is None else f"{fragment.source} c={fragment.window}"
+
+
+def quoted(fragment: Fragment) -> str:
+    """A fragment's text, and how often it occurs if that is more than once."""
+    return fragment.text if fragment.times == 1 else f"{fragment.text} ({fragment.times:,} times)"
 
 
 def laid_out(explanation: Explanation) -> Iterator[tuple[str, Piece | None]]:
@@ -44,6 +72,7 @@ def as_page(explanation: Explanation, top: int = 30) -> str:
     label, alternative = escape(str(explanation.label)), escape(str(explanation.alternative))
     return template.substitute(
         title=f"Why {label} and not {alternative}",
+        policy=_policy(template.template),
         label=label,
         alternative=alternative,
         probability=f"{explanation.probability:.3f}",
@@ -53,12 +82,29 @@ def as_page(explanation: Explanation, top: int = 30) -> str:
     )
 
 
+def _policy(page: str) -> str:
+    """The content security policy of the page: its own style and nothing else."""
+    style = page[page.index("<style>") + len("<style>") : page.index("</style>")]
+    digest = b64encode(sha256(style.encode("utf-8")).digest()).decode("ascii")
+    return f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+
+
+TITLES = {
+    EXPERT: "Words and pairs of the expert",
+    ENCODER: "Words left out of what the encoder reads",
+    LEXICON: "Up to three pieces, by the lexicon",
+}
+
+
 def _maps(explanation: Explanation) -> Iterator[str]:
-    total = sum(explanation.imitators.values())
-    yield _map(explanation, "all", f"All windows together: {total:+.2f}", lambda piece: piece.contribution)
-    for c, part in explanation.imitators.items():
-        title = f"Windows of {2 * c + 1} pieces (c={c}): {part:+.2f}"
-        yield _map(explanation, f"window-{c}", title, lambda piece, c=c: piece.windows[c])  # type: ignore[misc]
+    totals = {name: float(values.sum()) for name, values in explanation.shares.of.items()}
+    together = f"All components together: {sum(totals.values()):+.2f}"
+    yield _map(explanation, "all", together, lambda piece: piece.contribution)
+    for name, total in totals.items():
+        title = TITLES[name] if name in TITLES else f"Windows of {2 * int(name) + 1} pieces (c={name})"
+        anchor = name if name in TITLES else f"window-{name}"
+        value = lambda piece, name=name: piece.parts[name]  # noqa: E731
+        yield _map(explanation, anchor, f"{title}: {total:+.2f}", value)
 
 
 def _map(explanation: Explanation, name: str, title: str, value: Value) -> str:
@@ -72,16 +118,16 @@ def _map(explanation: Explanation, name: str, title: str, value: Value) -> str:
 
 
 def _span(text: str, value: float, strongest: float) -> str:
-    side, strength = "for" if value > 0 else "against", 0.75 * abs(value) / strongest
-    if strength < 0.02:
-        return f'<span title="{value:+.3f}">{escape(text)}</span>'
-    return f'<span class="{side}" style="--s:{strength:.2f}" title="{value:+.3f}">{escape(text)}</span>'
+    side, depth = "for" if value > 0 else "against", round(DEPTHS * abs(value) / strongest)
+    name = f' class="{side} s{depth}"' if depth else ""
+    return f'<span{name} title="{value:+.3f}">{escape(text)}</span>'
 
 
 def _rows(explanation: Explanation, top: int) -> Iterator[str]:
     first, second = (explanation.labels.index(y) for y in (explanation.label, explanation.alternative))
     for fragment in explanation.fragments[:top]:
         p = fragment.probabilities
-        cells = (f"{fragment.contribution:+.3f}", f"{2 * fragment.window + 1}", f"{p[first]:.3f}")
-        numbers = "".join(f"<td>{cell}</td>" for cell in (*cells, f"{p[second]:.3f}"))
-        yield f'<tr>{numbers}<td class="name">{escape(fragment.text)}</td></tr>'
+        both = (f"{p[first]:.3f}", f"{p[second]:.3f}") if p else ("", "")
+        cells = (f"{fragment.contribution:+.3f}", component(fragment), *both)
+        numbers = "".join(f"<td>{cell}</td>" for cell in cells)
+        yield f'<tr>{numbers}<td class="name">{escape(quoted(fragment))}</td></tr>'

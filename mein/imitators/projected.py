@@ -13,12 +13,13 @@ from itertools import groupby
 from typing import Any, Literal, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from mein.imitators.reference import Imitators, average_windows, imitation_loss
 from mein.imitators.windows import (
     Stream,
+    each_tile,
     each_window,
     read_stream,
     rows_buffer,
@@ -79,6 +80,39 @@ def stream_of(
     row_bytes = len(bias) * _row_type(E, precision).itemsize
     longest = None if _is_fused(pieces, classes) else segment_bytes // row_bytes
     return read_stream(pieces, len(E), imitators.gap, longest)
+
+
+@torch.no_grad()
+def blanked_probs(imitators: Imitators, pieces: Tensor, labels: list[int]) -> tuple[Tensor, Tensor]:
+    """sum_j p_ij of some labels (I, L) over pieces (J,) of one document, and its change when one piece is
+    blanked, for each of them (I, J, L); float64.
+
+    Blanking x_t replaces P_k[x_t] by P_k[0] in o_j, where k = t - j + c: only the 2c+1 windows that see it
+    change, each by one row.
+    """
+    J, gap = len(pieces), imitators.gap
+    stream = read_stream(pieces, imitators.embedding.num_embeddings, gap)
+    total = pieces.new_zeros(len(imitators.windows), len(labels), dtype=torch.float64)
+    change = pieces.new_zeros(len(imitators.windows), J, len(labels), dtype=torch.float64)
+    for i, (c, E, kernel, bias, output) in enumerate(each_window(imitators)):
+        P = _project(functional.embedding(stream.ids, E, padding_idx=0), _slices(kernel), bias)
+        K = 2 * c + 1
+
+        def probs(o: Tensor, output: nn.Linear = output) -> Tensor:
+            o = functional.leaky_relu_(o, imitators.leaky_slope)
+            return functional.softmax(output(o), dim=-1)[:, labels].double()  # Eq. 8
+
+        for start, stop, o in each_tile(P, output, c, stream):
+            p = probs(o.clone())
+            total[i] += p.sum(0)
+            for k in range(K):  # of the windows at start .. stop - 1, each without its piece k
+                first, last = max(0, start + k - c), min(J, stop + k - c)
+                if first >= last:  # beyond the document's ends
+                    continue
+                row = stream.rows[gap + first : gap + last] * K + k
+                here = slice(first + c - k - start, last + c - k - start)
+                change[i, first:last] += probs(o[here] - P[row] + P[k]) - p[here]
+    return total, change
 
 
 class Tabulated:

@@ -160,6 +160,12 @@ def window_log_probs(P: Tensor, output: nn.Linear, c: int, slope: float, rows: T
     return torch.cat(found)
 
 
+def each_tile(P: Tensor, output: nn.Linear, c: int, stream: Stream) -> Iterator[tuple[int, int, Tensor]]:
+    """o_j (T, N) of one imitator, before the leaky ReLU, at positions start .. stop - 1; tile after tile."""
+    for start, stop in _tiles(len(stream), P, output.out_features):
+        yield start, stop, _gather(P, c, stream.rows, stream.gap, start, stop)
+
+
 def rows_buffer(stream: Stream, N: int, dtype: torch.dtype) -> Tensor:
     """A buffer for the gradient rows do_j of a segment; on a CPU allocation costs more than its use."""
     longest = max((segment.size for segment in stream.segments), default=0)

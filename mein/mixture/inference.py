@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from mein.experts.base import Expert
-from mein.imitators.projected import Tabulated, projected_log_probs
+from mein.experts.linear import LinearWeights, NgramExpert
+from mein.imitators.projected import Tabulated, blanked_probs, projected_log_probs
 from mein.imitators.reference import Imitators, average_windows
 from mein.runtime.device import batch_tokens, device_of, fast_precision
 from mein.runtime.progress import QUIET, Reporter, Task
@@ -178,6 +179,16 @@ class TorchNetworks:
         for rows, batch, log_probs in self.evidence.window_log_probs(pieces):
             document = np.append(rows, -1)[batch.document.cpu().numpy()]
             yield rows, batch.pieces.cpu().numpy(), document, log_probs.double().exp().cpu().numpy()
+
+    def blanked(self, pieces: np.ndarray, labels: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+        """sum_j p_ij of two labels (I, 2) over pieces (J,), and its change by blanking each (I, J, 2)."""
+        stream = torch.from_numpy(pieces.astype(np.int64)).to(self.device)
+        total, change = blanked_probs(self.imitators, stream, list(labels))
+        return total.cpu().numpy(), change.cpu().numpy()
+
+    def linear_weights(self) -> LinearWeights | None:
+        """Those of an expert that is linear in words."""
+        return self.expert.linear_weights() if isinstance(self.expert, NgramExpert) else None
 
     def has_expert_of(self, other: "TorchNetworks") -> bool:
         """Whether the trained weights of both experts are the same."""

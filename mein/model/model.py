@@ -16,6 +16,7 @@ from mein.config import Config
 from mein.data.labels import Labels
 from mein.errors import RunError
 from mein.evaluation.metrics import apply_temperature
+from mein.experts.linear import LinearWeights
 from mein.mixture.gates import Weights
 from mein.mixture.lexicon import LEXICON, Lexicon
 from mein.model.artefacts import HUB, save_indexer, seal
@@ -61,6 +62,12 @@ class Networks(Protocol):
 
     def window_probs(self, pieces: Ragged) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
         """Batches: rows (n,), a stream (S,), the row of each position (S,), -1 in gaps; p_ij (I, S, Y)."""
+
+    def blanked(self, pieces: np.ndarray, labels: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+        """sum_j p_ij of two labels (I, 2) over pieces (J,), and its change by blanking each (I, J, 2)."""
+
+    def linear_weights(self) -> LinearWeights | None:
+        """Those of an expert that is linear in words; none of other experts."""
 
     def has_expert_of(self, other: Any) -> bool:
         """Whether the experts of both have the same weights."""

@@ -7,15 +7,13 @@ import difflib
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mein.data.labels import Label
 from mein.errors import ConfigError, shown
-from mein.explain import Explanation, explain
+from mein.explain import explain
 from mein.model.model import Model
 from mein.runtime.settings import Count, Settings, Size
-from mein.text.words import words_in
 
 
 class Shape(BaseModel):
@@ -42,16 +40,20 @@ class Predictions(Shape):
 
 
 class MarkedFragment(Shape):
-    """One imitator's window at one position, and its contribution to the log-odds."""
+    """A part of the text that one component reads, and its contribution to the log-odds."""
 
     text: str
-    window: int
-    """c of the imitator, whose window has 2 * c + 1 pieces."""
+    source: str
+    """`expert` (words of a linear expert), `encoder` (words that were left out), `lexicon`, `imitator`."""
+    window: int | None
+    """c of an imitator, whose window has 2 * c + 1 pieces."""
     start: int
     """The first of its pieces, counted from the text's first."""
     stop: int
     contribution: float
     """Negative: evidence for the alternative."""
+    times: int
+    """How often it occurs, where the contribution is that of all occurrences."""
 
 
 class Explained(Prediction):
@@ -61,11 +63,15 @@ class Explained(Prediction):
     """The next most probable label."""
     log_odds: float
     expert: float
-    """The expert's part, which cannot be split."""
+    """The expert's part."""
+    encoder: float
+    """Of the expert's part, what came through the features of its encoder; 0 where there is none."""
     lexicon: float
     """The part of the lexicon; 0 where there is none."""
     imitators: dict[str, float]
     """The part of each window's imitator."""
+    rest: dict[str, float]
+    """What no fragment accounts for, of `expert`, `encoder` and `lexicon`."""
     is_empty: bool
     """Whether the text is empty to the model; its log-odds are then those of the classes in training."""
     fragments: list[MarkedFragment]
@@ -73,7 +79,8 @@ class Explained(Prediction):
     segments: list[str]
     """The text as gap, word, gap, ..., word, gap; joined they are the text."""
     shares: dict[str, list[float]]
-    """Contribution of each word, by window; they add up to that imitator's part."""
+    """Contribution of each word, by component: `expert`, `encoder`, `lexicon`, or the window of an imitator.
+    They add up to its part without its rest."""
 
 
 class Health(Shape):
@@ -172,14 +179,16 @@ def make_settings(given: Mapping[str, Any]) -> ServeSettings:
 def explained(model: Model, text: str, top: int, label: Label | None = None) -> dict[str, Any]:
     """The explanation with its `top` fragments, all probabilities, and the text in marked segments."""
     explanation = explain(model, text, label)
-    segments, shares = marks(model, text, explanation)
+    shares = explanation.shares
     fragments = [
         {
             "text": fragment.text,
+            "source": fragment.source,
             "window": fragment.window,
             "start": fragment.start,
             "stop": fragment.stop,
             "contribution": fragment.contribution,
+            "times": fragment.times,
         }
         for fragment in explanation.fragments[:top]
     ]
@@ -190,36 +199,12 @@ def explained(model: Model, text: str, top: int, label: Label | None = None) -> 
         "probabilities": dict(zip(map(str, model.labels.classes), explanation.probabilities, strict=True)),
         "log_odds": explanation.log_odds,
         "expert": explanation.expert,
+        "encoder": explanation.encoder,
         "lexicon": explanation.lexicon,
         "imitators": {str(window): part for window, part in explanation.imitators.items()},
+        "rest": explanation.rest,
         "is_empty": explanation.is_empty,
         "fragments": fragments,
-        "segments": segments,
-        "shares": {str(window): values.tolist() for window, values in shares.items()},
+        "segments": shares.layout.segments(text),
+        "shares": {name: values.tolist() for name, values in shares.by_word().items()},
     }
-
-
-def marks(model: Model, text: str, explanation: Explanation) -> tuple[list[str], dict[int, np.ndarray]]:
-    """The text cut at its words, and each word's share of a window's part in the log-odds.
-
-    Segments are gap, word, gap, ..., word, gap; joined they are the text. The shares of a window add up
-    to its part.
-    """
-    found = words_in(text, model.indexer.words_config)
-    lengths = [len(pieces) for pieces in model.indexer.pieces.encode([word for word, _, _ in found])]
-    segments, end = [], 0
-    for _, start, stop in found:
-        segments += [text[end:start], text[start:stop]]
-        end = stop
-    segments.append(text[end:])
-    shares = {
-        window: _by_word(np.array([piece.windows[window] for piece in explanation.pieces]), lengths)
-        for window in (explanation.imitators if explanation.pieces else ())
-    }
-    return segments, shares
-
-
-def _by_word(values: np.ndarray, lengths: Sequence[int]) -> np.ndarray:
-    """Sums over runs of these lengths."""
-    ends = np.concatenate([[0.0], values.cumsum()])[np.cumsum([0, *lengths])]
-    return np.diff(ends)

@@ -2,9 +2,11 @@
 
 import json
 import re
+from base64 import b64encode
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import replace
+from hashlib import sha256
 from xml.etree import ElementTree
 
 import numpy as np
@@ -15,8 +17,10 @@ from mein import MeinClassifier
 from mein.data.demo import demo_corpus
 from mein.errors import InputError
 from mein.explain import Explanation, as_page, explain
-from mein.explain.explanation import strongest
-from mein.explain.page import laid_out
+from mein.explain.fragments import RankedFragments
+from mein.explain.imitated import WindowFragments
+from mein.explain.layout import lay_out
+from mein.explain.page import DEPTHS, laid_out
 from mein.model.model import Model
 from mein.predict.predict import Predictor
 from mein.text.words import tokenize
@@ -70,9 +74,9 @@ def check_sums(found: Explanation) -> None:
         spoken = sum(f.contribution for f in found.fragments if f.window == window)
         assert part == pytest.approx(spoken, abs=EXACT)
     for window, part in found.imitators.items():
-        assert part == pytest.approx(sum(piece.windows[window] for piece in found.pieces), abs=EXACT)
+        assert part == pytest.approx(sum(piece.parts[str(window)] for piece in found.pieces), abs=EXACT)
     for piece in found.pieces:
-        assert piece.contribution == pytest.approx(sum(piece.windows.values()), abs=EXACT)
+        assert piece.contribution == pytest.approx(sum(piece.parts.values()), abs=EXACT)
     strengths = [abs(fragment.contribution) for fragment in found.fragments]
     assert strengths == sorted(strengths, reverse=True)
 
@@ -187,6 +191,7 @@ def test_a_fragment_shows_its_imitator_s_prediction(of_three: Model) -> None:
     text = "never dull well worth it"
     pieces = of_three.indexer.pieces.encode([text])[0]
     for fragment in explain(of_three, text).fragments:
+        assert fragment.window is not None
         i, c = networks_of(of_three).imitators.windows.index(fragment.window), fragment.window
         if fragment.stop - fragment.start < 2 * c + 1:
             continue  # at an edge, where the middle is not the middle
@@ -226,7 +231,7 @@ def test_a_piece_counts_for_what_is_lost_without_it(of_three: Model) -> None:
     losses = np.array([lead(pieces) - lead([*pieces[:t], 0, *pieces[t + 1 :]]) for t in range(J)])  # (J, I)
     for i, (window, part) in enumerate(found.imitators.items()):
         expected = losses[:, i] + (part - losses[:, i].sum()) / J
-        assert [piece.windows[window] for piece in found.pieces] == pytest.approx(expected, abs=1e-5)
+        assert [piece.parts[str(window)] for piece in found.pieces] == pytest.approx(expected, abs=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -286,6 +291,19 @@ def test_the_page_is_complete_and_escaped(of_three: Model) -> None:
     assert {one.get("aria-labelledby") for one in root.iterfind(".//section")} <= names
     assert not re.search(r"https?://|<link|src=", page)  # nothing is fetched
     assert "prefers-color-scheme: dark" in page
+
+
+def test_a_page_may_do_nothing_but_apply_its_own_style(of_three: Model) -> None:
+    page = as_page(explain(of_three, NEW[1]))
+    (style,) = re.findall(r"<style>(.*?)</style>", page, re.DOTALL)
+    digest = b64encode(sha256(style.encode("utf-8")).digest()).decode("ascii")
+    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    assert page.index(f'<meta http-equiv="Content-Security-Policy" content="{policy}">') < page.index(
+        "<style>"
+    )
+    assert not re.search(r" style=| on[a-z]+=|<script", page)  # which the policy would forbid
+    used = set(re.findall(r'class="(?:for|against) (s\d+)"', page))
+    assert {"s12", f"s{DEPTHS}"} <= used <= set(re.findall(r"\.(s\d+) \{ --s:", style))
 
 
 def test_a_page_of_hostile_labels() -> None:
@@ -394,7 +412,14 @@ def test_the_pieces_it_colors_most_are_important_too(trained: MeinClassifier) ->
     assert top > 0.1
 
 
-def test_fragments_of_an_imitator_that_corrects_come_last() -> None:
-    shares = np.array([[9.0, -8.0], [0.5, -1.0]])
-    assert strongest(shares, np.array([1.0, 1.0]), 3) == [(0, 0), (0, 1), (1, 1)]
-    assert strongest(shares, np.array([-1.0, 1.0]), 3) == [(1, 1), (1, 0), (0, 0)]
+def test_fragments_of_an_imitator_that_corrects_come_last(of_three: Model) -> None:
+    layout = lay_out(of_three.indexer, "lovely")
+    shares, probs = np.array([[9.0, -8.0], [0.5, -1.0]]), np.full((2, 2, 2), 0.5)
+
+    def ranked(*weights: float) -> list[float]:
+        source = WindowFragments((1, 2), layout, probs, shares, np.array(weights))
+        return [fragment.contribution for fragment in RankedFragments([source])]
+
+    assert ranked(1.0, 1.0) == [9.0, -8.0, -1.0, 0.5]
+    assert ranked(-1.0, 1.0) == [-1.0, 0.5, 9.0, -8.0]
+    assert ranked(0.0, -1.0) == [-1.0, 0.5, 9.0, -8.0]  # one without a weight explains nothing

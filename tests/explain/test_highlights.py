@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from mein.evaluation.systems import EXPERT, MIXTURE
-from mein.explain.explanation import piece_scores
 from mein.explain.highlights import (
     FRAGMENTS,
     changed,
@@ -16,6 +15,7 @@ from mein.explain.highlights import (
     informative_fragments,
     write_highlights,
 )
+from mein.explain.imitated import piece_scores
 from mein.mixture.inference import imitator_alpha
 from mein.model.loading import load_model
 from mein.model.model import Model

@@ -68,6 +68,7 @@ function complain(id, problem) {
 const percent = (value) => `${(100 * value).toFixed(value > 0.9995 || value < 0.0005 ? 2 : 1)}%`;
 const signed = (value) => (value < 0 ? "−" : "+") + Math.abs(value).toFixed(3);
 const reach = (window) => 2 * Number(window) + 1;
+const PARTS = { expert: "expert", encoder: "encoder", lexicon: "lexicon" };
 
 function showAnswer() {
   const { answer } = state;
@@ -120,7 +121,7 @@ function showSwitches(ranked) {
   const { answer } = state;
   const windows = Object.keys(answer.shares);
   if (!windows.includes(state.window)) state.window = "all";
-  choices("windows", [["all", "All"], ...windows.map((w) => [w, String(reach(w))])], state.window,
+  choices("windows", [["all", "All"], ...windows.map((w) => [w, PARTS[w] || String(reach(w))])], state.window,
     (value) => { state.window = value; });
   choices("sides", [["both", "Both"], ["for", String(answer.label)], ["against", String(answer.alternative)]],
     state.side, (value) => { state.side = value; });
@@ -149,7 +150,7 @@ function showWhy() {
   by("no-parts").hidden = hasParts;
   by("no-parts").textContent = answer.is_empty
     ? "The model knows no word of this text."
-    : "No fragment contributed: the run has no imitators, or their gates are closed.";
+    : "No fragment contributed: the expert is no sum of words, and no gate is open.";
   by("legend").hidden = by("strongest").hidden = by("sum").hidden = !hasParts;
   by("windows").hidden = by("sides").hidden = !hasParts;
   showMarked();
@@ -192,11 +193,11 @@ function showLegend() {
 
 function showFragments() {
   const { fragments, label, alternative } = state.answer;
-  const wanted = fragments.filter((f) => (state.window === "all" || String(f.window) === state.window)
+  const wanted = fragments.filter((f) => (state.window === "all" || String(f.window ?? f.source) === state.window)
     && (state.side === "both" || (state.side === "for") === (f.contribution > 0)));
   by("fragments").replaceChildren(...wanted.slice(0, FRAGMENTS).map((f) => {
     const row = make("tr");
-    const text = make("td", f.text);
+    const text = make("td", f.times > 1 ? `${f.text} (${f.times} times)` : f.text);
     text.dir = "auto";
     const name = make("td", String(f.contribution > 0 ? label : alternative));
     name.dir = "auto";
@@ -207,8 +208,13 @@ function showFragments() {
 }
 
 function showParts() {
-  const { expert, lexicon, imitators, log_odds: logOdds, label, alternative } = state.answer;
-  const rows = [["expert, on all of the text", expert],
+  const { expert, encoder, rest, lexicon, imitators, log_odds: logOdds, label, alternative } = state.answer;
+  const constant = rest.expert || 0;
+  const ofExpert = "expert" in state.answer.shares
+    ? [["expert, its words and pairs", expert - encoder - constant],
+      ...(encoder ? [["expert, what its encoder reads", encoder]] : []), ["expert, its constant", constant]]
+    : [["expert, on all of the text", expert]];
+  const rows = [...ofExpert,
     ...(lexicon ? [["lexicon (n-gram log-odds)", lexicon]] : []),
     ...Object.entries(imitators).map(([w, value]) => [`imitator that sees ${reach(w)} pieces`, value])];
   const made = [...rows, [`log-odds of ${label} before ${alternative}`, logOdds]].map(([name, value]) => {
