@@ -289,11 +289,14 @@ def serve(
     ] = None,
     clients: Annotated[int, typer.Option(min=1, metavar="N", help="Number of concurrent clients.")] = 32,
     seconds: Annotated[float, typer.Option(min=0.1, metavar="N", help="Seconds per measurement.")] = 5.0,
+    explanations: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Number of long texts that are meanwhile explained.")
+    ] = 0,
     repeats: Repeats = 3,
     out: Figures = None,
 ) -> None:
     """Answers per second over HTTP, beside the model in a loop."""
-    load = Load(clients=clients, seconds=seconds, repeats=repeats)
+    load = Load(clients=clients, seconds=seconds, explanations=explanations, repeats=repeats)
     figures = bench_serve(run, _texts(documents, None, 2_000), load)
     table = _table("", "texts/s", "p50 ms", "p99 ms", "of the loop's")
     table.add_row("a loop", f"{figures['loop_texts_per_second']['median']:,.0f}", "", "", "")

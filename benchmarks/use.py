@@ -104,6 +104,7 @@ def _in_turns(systems: dict[str, Ask], texts: list[str], repeats: int) -> dict[s
 
 
 START_SECONDS = 60.0
+LONG_TEXT = ("The battery of this film died in a week. " * 2_500)[:100_000]  # as long as a text may be
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,8 @@ class Load:
     """Largest number of texts in one measurement."""
     texts: int = 1
     """In a request."""
+    explanations: int = 0
+    """Connections that meanwhile ask for explanations of long texts, one after another."""
     repeats: int = 3
 
 
@@ -142,6 +145,7 @@ def bench_serve(run: Path, texts: Sequence[str], load: Load) -> dict[str, Any]:
         "hardware": hardware(),
         "clients": load.clients,
         "texts_per_request": load.texts,
+        "explanations": load.explanations,
         "requests": sum(map(len, latencies)),
         "loop_texts_per_second": spread(loops),
         "server_texts_per_second": spread(servers),
@@ -194,19 +198,33 @@ async def ask(port: int, texts: Sequence[str], load: Load) -> tuple[list[float],
             taken.append(time.perf_counter() - started)
         writer.close()
 
+    async def explained() -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        while True:
+            writer.write(_request("/explain", LONG_TEXT))
+            await reader.readexactly(_length(await reader.readuntil(b"\r\n\r\n")))
+
+    explaining = [asyncio.create_task(explained()) for _ in range(load.explanations)]
     started = time.perf_counter()
     async with asyncio.timeout(START_SECONDS + load.seconds):
         await asyncio.gather(*(client() for _ in range(load.clients)))
-    return taken, time.perf_counter() - started
+    seconds = time.perf_counter() - started
+    for task in explaining:
+        if task.done():
+            task.result()  # raises what ended it
+        task.cancel()
+    return taken, seconds
 
 
 def _requests(texts: Sequence[str], each: int) -> list[bytes]:
-    found = []
-    for start in range(0, len(texts) - each + 1, each):
-        body = json.dumps({"text": list(texts[start : start + each])}).encode("utf-8")
-        head = "POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-        found.append(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-    return found
+    starts = range(0, len(texts) - each + 1, each)
+    return [_request("/predict", list(texts[start : start + each])) for start in starts]
+
+
+def _request(path: str, text: str | list[str]) -> bytes:
+    body = json.dumps({"text": text}).encode("utf-8")
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
 def _length(head: bytes) -> int:

@@ -4,6 +4,7 @@ import gc
 import logging.config
 import os
 import socket
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,6 +15,7 @@ from mein.errors import ConfigError, InputError, MissingExtra
 
 TOKEN = "MEIN_TOKEN"
 GRACE_SECONDS = 5  # beyond the time that an answer may take, until a stop is enforced
+THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
 BACKLOG = 512  # connections that may wait to be accepted
 
 
@@ -25,6 +27,10 @@ Port = Annotated[
     int,
     option("N", "Port to listen on; 0 chooses a free one. Default: 8000.", parser=whole("--port", 0, 65535)),
 ]
+AllowedHosts = Annotated[
+    list[str],
+    option("NAME", "Host that requests may name. Repeatable. Default: this machine and --host, if no token."),
+]
 Limits = Annotated[list[str], option("KEY=VALUE", "Limit, such as texts=100. Repeatable.", names="--set")]
 
 
@@ -33,6 +39,7 @@ def serve(
     host: Annotated[str, option("NAME", "Address to listen on. Default: 127.0.0.1.")] = "127.0.0.1",
     port: Port = 8000,
     token_file: TokenFile = None,
+    allowed_host: AllowedHosts = [],  # noqa: B006 - typer reads the default and never changes it
     device: Annotated[str, option("NAME", "auto, cpu, cuda, ... Default: auto.")] = "auto",
     set_: Limits = [],  # noqa: B006 - typer reads the default and never changes it
 ) -> None:
@@ -62,7 +69,7 @@ def serve(
     settings, token = make_settings(parse_overrides(set_)), read_token(token_file)
     model = load_model(run, device)
     model.log_probs(["a first text, so that problems of the run are reported now"])
-    app = make_app(model, settings, token)
+    app = make_app(model, settings, token, hosts_of(host, allowed_host, token))
     logging.config.dictConfig(log_config())
     config = uvicorn.Config(app, **server_options(settings.answer_seconds))
     gc.collect()
@@ -102,6 +109,16 @@ def read_token(file: Path | None) -> str | None:
     return token
 
 
+def hosts_of(host: str, allowed: Sequence[str], token: str | None) -> set[str] | None:
+    """The hosts that requests may name; any, where a token is required and no host was given.
+
+    A page from elsewhere whose name is made to point to this machine can so ask nothing.
+    """
+    if token is not None and not allowed:
+        return None
+    return {*THIS_MACHINE, host, *allowed}
+
+
 def listen(host: str, port: int) -> socket.socket:
     """A bound socket, so that a port in use is reported first."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -115,7 +132,9 @@ def greeting(path: Path, host: str, port: int, token: str | None) -> str:
     """The address, with a warning if it is open to everyone."""
     shown = f"[{host}]" if ":" in host else host
     open_to = (
-        "" if token is not None or is_local(host) else " Anyone who can reach it may use it: set a token."
+        ""
+        if token is not None or is_local(host)
+        else " Anyone who can reach it may use it: set a token. Other names for it need --allowed-host."
     )
     return f"Serving {path} on http://{shown}:{port} (Ctrl+C stops it).{open_to}"
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -13,14 +13,14 @@ import numpy as np
 from fastapi import Depends, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from prometheus_client import CONTENT_TYPE_LATEST
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from mein import __version__
 from mein.errors import MeinError
 from mein.model.model import Model
-from mein.serve.batching import Batcher
+from mein.serve.batching import Batcher, Explainer
 from mein.serve.files import CsvLabeler
 from mein.serve.guard import Guard, Metrics, Refused, error_body
 from mein.serve.schema import (
@@ -30,6 +30,7 @@ from mein.serve.schema import (
     ServeSettings,
     Shape,
     explained,
+    no_flag,
     refusals,
     sentence_of,
 )
@@ -46,7 +47,7 @@ async def json_only(request: Request) -> None:
 
 def taking_json() -> dict[str, Any]:
     """What the paths that take JSON share."""
-    refused = refusals(401, 408, 413, 415, 422, 500, 503)
+    refused = refusals(401, 408, 413, 415, 421, 422, 500, 503)
     return {"responses": refused, "dependencies": [Depends(json_only)]}
 
 
@@ -57,7 +58,7 @@ PAGE = {
     "/page.css": ("page.css", "text/css; charset=utf-8"),
     "/icon.svg": ("icon.svg", "image/svg+xml"),
 }
-CSV = {"text/csv": {"schema": {"type": "string", "format": "binary"}}}
+CSV = {"text/csv": {"schema": {"type": "string", "format": "binary", "minLength": 1}}}
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,7 @@ class Service:
     settings: ServeSettings
     metrics: Metrics
     batcher: Batcher
+    explainer: Explainer
 
     async def in_time(self, work: Awaitable[T]) -> T:
         """The awaited result, or a refusal when it takes too long."""
@@ -94,8 +96,13 @@ class Service:
         return json.dumps({"predictions": found}, ensure_ascii=False).encode("utf-8")
 
 
-def make_app(model: Model, settings: ServeSettings | None = None, token: str | None = None) -> FastAPI:
-    """The application; with a token, only those who send it are answered.
+def make_app(
+    model: Model,
+    settings: ServeSettings | None = None,
+    token: str | None = None,
+    hosts: Collection[str] | None = None,
+) -> FastAPI:
+    """The application; with a token, only those who send it are answered; with hosts, only these names.
 
     >>> from starlette.testclient import TestClient  # doctest: +SKIP
     >>> with TestClient(make_app(load_model(Path("runs/reviews")))) as client:  # doctest: +SKIP
@@ -111,6 +118,7 @@ def make_app(model: Model, settings: ServeSettings | None = None, token: str | N
         batcher.start()
         yield
         await labeler.stop()
+        await service.explainer.stop()
         await batcher.stop()
 
     app = FastAPI(
@@ -119,9 +127,10 @@ def make_app(model: Model, settings: ServeSettings | None = None, token: str | N
         description="Labels for texts, and the fragments behind them.",
         docs_url=None,  # they would load scripts from elsewhere
         redoc_url=None,
+        redirect_slashes=False,
         lifespan=lifespan,
     )
-    service = Service(model, settings, metrics, batcher)
+    service = Service(model, settings, metrics, batcher, Explainer(settings.explanations))
     _add_predict(app, service)
     _add_explain(app, service)
     _add_label(app, labeler)
@@ -130,7 +139,7 @@ def make_app(model: Model, settings: ServeSettings | None = None, token: str | N
     _add_refusals(app)
     if token is not None:
         _document_token(app)
-    app.add_middleware(Guard, settings=settings, metrics=metrics, token=token)
+    app.add_middleware(Guard, settings=settings, metrics=metrics, token=token, hosts=hosts)
     return app
 
 
@@ -161,7 +170,7 @@ def _add_explain(app: FastAPI, service: Service) -> None:
 
     class Text(Shape):
         text: Annotated[str, Field(max_length=service.settings.text_characters)]
-        top: Annotated[int, Field(ge=0, le=10_000)] = 100
+        top: Annotated[int, BeforeValidator(no_flag), Field(ge=0, le=10_000)] = 100
         """Number of fragments, the most influential first."""
         label: Annotated[str, Field(json_schema_extra={"enum": names})] | None = None
         """The label to explain. Default: the most probable."""
@@ -169,10 +178,14 @@ def _add_explain(app: FastAPI, service: Service) -> None:
     @app.post("/explain", response_model=Explained, **taking_json())
     async def explain(body: Text, request: Request) -> Response:
         """The label of a text, and the fragments behind it."""
-        work = service.batcher.call(partial(explained, service.model, body.text, body.top, body.label))
-        found = await service.in_time(work)
+        work = partial(_explained_json, service.model, body.text, body.top, body.label)
+        found = await service.in_time(service.explainer.call(work))
         request.scope["mein.texts"] = 1
-        return Response(json.dumps(found, ensure_ascii=False).encode("utf-8"), media_type=JSON)
+        return Response(found, media_type=JSON)
+
+
+def _explained_json(model: Model, text: str, top: int, label: str | None) -> bytes:
+    return json.dumps(explained(model, text, top, label), ensure_ascii=False).encode("utf-8")
 
 
 def _add_label(app: FastAPI, labeler: CsvLabeler) -> None:
@@ -181,7 +194,7 @@ def _add_label(app: FastAPI, labeler: CsvLabeler) -> None:
         response_class=Response,
         responses={
             200: {"content": CSV, "description": "The same file with the columns label and probability"},
-            **refusals(401, 408, 413, 415, 422, 500, 503),
+            **refusals(401, 408, 413, 415, 421, 422, 500, 503),
         },
         openapi_extra={"requestBody": {"required": True, "content": CSV}},
     )
@@ -193,7 +206,7 @@ def _add_label(app: FastAPI, labeler: CsvLabeler) -> None:
 
 
 def _add_watching(app: FastAPI, service: Service) -> None:
-    @app.get("/health", response_model=Health, responses=refusals(500))
+    @app.get("/health", response_model=Health, responses=refusals(421, 500))
     async def health() -> dict[str, str]:
         """Whether the server answers."""
         return {"status": "ok", "version": __version__}
@@ -203,7 +216,7 @@ def _add_watching(app: FastAPI, service: Service) -> None:
     @app.get(
         "/metrics",
         response_class=Response,
-        responses={200: {"content": text, "description": "For Prometheus"}, **refusals(401, 500, 503)},
+        responses={200: {"content": text, "description": "For Prometheus"}, **refusals(401, 421, 500, 503)},
     )
     async def metrics() -> Response:
         """Requests, texts, latencies and batch sizes since the start."""

@@ -1,7 +1,8 @@
-"""Micro-batches: texts of concurrent requests go through the model together.
+"""Micro-batches: texts of concurrent requests go through the model together; explanations one by one.
 
-One thread runs the model. It takes the waiting texts, up to `batch_texts`. An idle model waits
-`gather_seconds` for others to join the first text; for a busy one they gather meanwhile.
+One thread predicts. It takes the waiting texts, up to `batch_texts`. An idle model waits `gather_seconds`
+for others to join the first text; for a busy one they gather meanwhile. Explanations, which may take
+seconds, have a thread of their own.
 """
 
 import asyncio
@@ -9,12 +10,13 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 
-from mein.serve.guard import Metrics
+from mein.serve.guard import Metrics, Refused
 from mein.serve.schema import ServeSettings
 
 T = TypeVar("T")
@@ -23,10 +25,9 @@ Predict = Callable[[list[str]], np.ndarray]  # texts -> log p(y | X) (n, Y)
 
 @dataclass
 class Job:
-    """What one caller waits for: the log-probabilities of texts, or what a function returns."""
+    """The texts whose log-probabilities one caller waits for."""
 
     texts: list[str]
-    function: Callable[[], Any] | None
     answer: "asyncio.Future[Any]"
 
 
@@ -67,20 +68,15 @@ class Batcher:
         """log p(y | X) (n, Y), n > 0; long lists go batch by batch, so that others get their turn."""
         size = self._settings.batch_texts
         parts = [list(texts[start : start + size]) for start in range(0, len(texts), size)]
-        found: list[np.ndarray] = [await self._wait(part, None) for part in parts]
+        found: list[np.ndarray] = [await self._wait(part) for part in parts]
         return found[0] if len(found) == 1 else np.concatenate(found)
 
-    async def call(self, function: Callable[[], T]) -> T:
-        """What a function returns that needs the model to itself."""
-        result: T = await self._wait([], function)
-        return result
-
-    async def _wait(self, texts: list[str], function: Callable[[], Any] | None) -> Any:
+    async def _wait(self, texts: list[str]) -> Any:
         assert self._loop is not None, "started before"
         answer = self._loop.create_future()
         self._metrics.waiting_texts.inc(len(texts))
         try:
-            self._jobs.put(Job(texts, function, answer))
+            self._jobs.put(Job(texts, answer))
             return await answer
         finally:
             self._metrics.waiting_texts.dec(len(texts))
@@ -92,10 +88,6 @@ class Batcher:
             job = self._jobs.get() if following is None else following
             if job is None:
                 return
-            if job.function is not None:
-                following = None
-                self._run([job])
-                continue
             jobs, following, is_last = self._gather(job)
             self._run(jobs)
             if is_last:
@@ -112,7 +104,7 @@ class Batcher:
                 break
             if job is None:
                 return jobs, None, True
-            if job.function is not None or size + len(job.texts) > self._settings.batch_texts:
+            if size + len(job.texts) > self._settings.batch_texts:
                 return jobs, job, False
             jobs.append(job)
             size += len(job.texts)
@@ -136,8 +128,6 @@ class Batcher:
             return
 
     def _results(self, jobs: list[Job]) -> list[Any]:
-        if jobs[0].function is not None:
-            return [jobs[0].function()]
         log_probs = self._predict([text for job in jobs for text in job.texts])
         ends = np.cumsum([len(job.texts) for job in jobs])
         return list(np.split(log_probs, ends[:-1]))
@@ -155,3 +145,31 @@ class Batcher:
                 job.answer.set_exception(outcome.problem)
             else:
                 job.answer.set_result(outcome.results[place])
+
+
+class Explainer:
+    """Runs functions in a thread of its own, one after another, for a limited number of callers."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._in_hand = 0
+        self._thread = ThreadPoolExecutor(1, "mein-explain")
+
+    async def call(self, function: Callable[[], T]) -> T:
+        """What a function returns; refused while `most` others wait or run."""
+        if self._in_hand >= self._most:
+            sentence = f"{self._in_hand} texts are being explained: try again in a moment."
+            raise Refused(503, sentence, retry_after="1")
+        loop = asyncio.get_running_loop()
+        self._in_hand += 1
+        # one that runs counts until it ends, also if its caller has gone; one that waits is then dropped
+        work = self._thread.submit(function)
+        work.add_done_callback(lambda _: loop.call_soon_threadsafe(self._release))
+        return await asyncio.wrap_future(work)
+
+    async def stop(self) -> None:
+        """Finish what waits, then end the thread."""
+        await asyncio.to_thread(self._thread.shutdown)
+
+    def _release(self) -> None:
+        self._in_hand -= 1

@@ -10,7 +10,7 @@ import json
 import logging
 import time
 import traceback
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
@@ -114,6 +114,7 @@ class Metrics:
 OPEN = {"/", "/page.js", "/page.css", "/icon.svg", "/health"}  # need no token
 KNOWN = OPEN | {"/predict", "/explain", "/label", "/metrics", "/openapi.json"}
 FILES = {"/label"}
+DRAINED_BYTES = 65_536  # of a body that are read after a refusal, so that its sender sees the answer
 CLIENT_GONE = 499  # in logs and metrics: the client had disconnected
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -140,12 +141,20 @@ class Refused(HTTPException):
 class Guard:
     """An ASGI application around another one."""
 
-    def __init__(self, app: ASGIApp, settings: ServeSettings, metrics: Metrics, token: str | None) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        settings: ServeSettings,
+        metrics: Metrics,
+        token: str | None,
+        hosts: Collection[str] | None = None,
+    ) -> None:
         self.app = app
         self.settings = settings
         self.metrics = metrics
         self.in_flight = 0
         self.token = None if token is None else _digest(token.encode("utf-8"))
+        self.hosts = None if hosts is None else {host_of(name.encode("utf-8")) for name in hosts}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -153,8 +162,6 @@ class Guard:
             await self.app(scope, receive, send)
             return
         visit = Visit(scope, receive, send, self.settings)
-        self.in_flight += 1
-        self.metrics.in_flight.inc()
         try:
             await self._answer(visit)
         except ClientDisconnect:
@@ -164,11 +171,27 @@ class Guard:
             if visit.status == 0:
                 await visit.refuse(Refused(500, "Internal error: see the server's log."))
         finally:
-            self.in_flight -= 1
-            self.metrics.in_flight.dec()
             self._note(visit)
 
     async def _answer(self, visit: "Visit") -> None:
+        try:
+            self._admit(visit)
+        except Refused as refusal:
+            await visit.refuse(refusal, is_cut=visit.is_long)
+            return
+        if visit.path in OPEN:
+            await self.app(visit.scope, visit.receive, visit.send)
+            return
+        # Only here: whoever needs no token, or has none, takes the place of nobody, however long it lasts.
+        self.in_flight += 1
+        self.metrics.in_flight.inc()
+        try:
+            await self._answer_admitted(visit)
+        finally:
+            self.in_flight -= 1
+            self.metrics.in_flight.dec()
+
+    async def _answer_admitted(self, visit: "Visit") -> None:
         try:
             self._check(visit)
         except Refused as refusal:
@@ -176,17 +199,24 @@ class Guard:
             return
         await self.app(visit.scope, visit.receive, visit.send)
 
-    def _check(self, visit: "Visit") -> None:
-        """Raise for what can be refused before the body is read."""
-        is_busy = self.in_flight > self.settings.requests
-        if is_busy and visit.path not in OPEN:
-            raise Refused(503, "The server is busy: try again in a moment.", retry_after="1")
+    def _admit(self, visit: "Visit") -> None:
+        """Raise for another host and for a missing token."""
+        if self.hosts is not None and not visit.hosts <= self.hosts:
+            raise Refused(
+                421,
+                "The request names a host that is not allowed: start the server with --allowed-host NAME.",
+            )
         if self.token is not None and visit.path not in OPEN and not self._is_known(visit):
             raise Refused(
                 401,
                 "A token is required: send it as `Authorization: Bearer TOKEN`.",
                 www_authenticate="Bearer",
             )
+
+    def _check(self, visit: "Visit") -> None:
+        """Raise for what else can be refused before the body is read."""
+        if self.in_flight > self.settings.requests:
+            raise Refused(503, "The server is busy: try again in a moment.", retry_after="1")
         declared = visit.headers.get(b"content-length", b"0")
         if declared.isdigit() and int(declared) > visit.most_bytes:
             raise visit.too_large()
@@ -230,8 +260,20 @@ class Visit:
         is_file = self.path in FILES
         self.most_bytes = settings.file_bytes if is_file else settings.body_bytes
         self.most_seconds = settings.file_seconds if is_file else settings.body_seconds
-        self._has_body = False
+        self._has_body = self._is_cut = False
         self._receive, self._send = receive, send
+
+    @property
+    def hosts(self) -> set[str]:
+        """The hosts that it names; one as a rule."""
+        found = {host_of(value) for name, value in self.scope["headers"] if name == b"host"}
+        return found or {""}
+
+    @property
+    def is_long(self) -> bool:
+        """Whether its body is too long to be read to the end after a refusal, or of unknown length."""
+        declared = self.headers.get(b"content-length", b"0")
+        return b"transfer-encoding" in self.headers or not declared.isdigit() or int(declared) > DRAINED_BYTES
 
     async def receive(self) -> Message:
         """A part of the body, within the limits of size and time."""
@@ -263,7 +305,7 @@ class Visit:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             # uvicorn reads on to the end of a refused body, unless it comes too slowly or not at all
-            is_cut = not self._has_body and (self.status == 408 or b"expect" in self.headers)
+            is_cut = not self._has_body and (self._is_cut or self.status == 408 or b"expect" in self.headers)
             closing = [(b"connection", b"close")] if is_cut else []
             message["headers"] = [
                 *message["headers"],
@@ -275,8 +317,9 @@ class Visit:
             self.bytes_out += len(message.get("body", b""))
         await self._send(message)
 
-    async def refuse(self, refusal: Refused) -> None:
-        """Answer with a status and one sentence."""
+    async def refuse(self, refusal: Refused, *, is_cut: bool = False) -> None:
+        """Answer with a status and one sentence; if cut, what is left of the body is not read."""
+        self._is_cut = is_cut
         body = error_body(refusal.detail)
         headers = [(name.encode(), value.encode()) for name, value in (refusal.headers or {}).items()]
         headers += [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
@@ -291,6 +334,19 @@ class Visit:
 def error_body(sentence: str) -> bytes:
     """The JSON of every refusal."""
     return json.dumps({"error": sentence}, ensure_ascii=False).encode("utf-8", "replace")
+
+
+def host_of(value: bytes) -> str:
+    """The name in a Host header, without its port.
+
+    >>> host_of(b"Localhost.:8000"), host_of(b"[::1]:8000"), host_of(b"::1")
+    ('localhost', '::1', '::1')
+    """
+    text = value.decode("latin-1").strip().lower()
+    if text.startswith("["):
+        return text[1:].partition("]")[0]
+    name = text.partition(":")[0] if text.count(":") == 1 else text
+    return name.removesuffix(".")
 
 
 def _digest(token: bytes) -> bytes:

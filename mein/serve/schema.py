@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import PydanticCustomError
 
 from mein.data.labels import Label
 from mein.errors import ConfigError, shown
@@ -102,6 +103,7 @@ REFUSALS = {
     408: "The body came too slowly",
     413: "The body is too large",
     415: "The body is of another type",
+    421: "The request names another host",
     422: "The body or a parameter does not match the schema",
     500: "The server made a mistake",
     503: "The server is busy, or the answer took too long",
@@ -148,6 +150,8 @@ class ServeSettings(Settings):
     """Seconds for a file to arrive, and again to be labeled."""
     files: Size = 2
     """Files that are received or labeled at once."""
+    explanations: Size = 8
+    """Texts that are explained, or wait for it, at once."""
     requests: Size = 128
     """Requests that are answered at once."""
     batch_texts: Size = 64
@@ -174,6 +178,13 @@ def make_settings(given: Mapping[str, Any]) -> ServeSettings:
         raise ConfigError(
             f"The setting {name} is {shown(first['input'])}, but {first['msg'].lower()}."
         ) from problem
+
+
+def no_flag(value: Any) -> Any:
+    """Refuse true and false, which pydantic takes for the numbers 1 and 0."""
+    if isinstance(value, bool):
+        raise PydanticCustomError("int_type", "Input should be a valid integer")
+    return value
 
 
 def explained(model: Model, text: str, top: int, label: Label | None = None) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -26,13 +27,13 @@ from fastapi.openapi.models import OpenAPI
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
-from mein.cli.serve import greeting, listen, read_token, serve
+from mein.cli.serve import greeting, hosts_of, listen, read_token, serve
 from mein.errors import ConfigError, InputError, MissingExtra
 from mein.model.loading import load_model
 from mein.model.model import Model
 from mein.serve.app import make_app
-from mein.serve.batching import Batcher
-from mein.serve.guard import JsonLines, Metrics
+from mein.serve.batching import Batcher, Explainer
+from mein.serve.guard import JsonLines, Metrics, Refused
 from mein.serve.schema import ServeSettings, explained, make_settings
 from mein.text.config import WordsConfig
 from mein.text.words import tokenize, words_in
@@ -236,6 +237,7 @@ def test_a_stop_leaves_nothing_of_a_file_in_hand(
         (b'{"text": null}', "text: Input should be a valid string"),
         (b'{"text": ["a", 3]}', "text.1: Input should be a valid string"),
         (b'{"text": []}', "text: List should have at least 1 item"),
+        (b'{"text": false}', "text: Input should be a valid string"),
         (b'{"text": "a", "model": "b"}', "model: Extra inputs are not permitted"),
         (json.dumps({"text": "a" * 5_001}).encode(), "text: String should have at most 5000 characters"),
         (json.dumps({"text": ["a"] * 51}).encode(), "text: List should have at most 50 items"),
@@ -277,6 +279,15 @@ def test_unknown_paths_and_methods_are_refused(client: TestClient) -> None:
     assert refusal(client.get("/nowhere"), 404) == "Unknown path: see /openapi.json."
     assert refusal(client.get("/predict"), 405) == "This path does not allow the method."
     assert client.get("/predict").headers["allow"] == "POST"
+    for path in ("/predict/", "/explain/", "/label/"):  # and are led nowhere
+        assert refusal(client.post(path, json={"text": "a"}, follow_redirects=False), 404).startswith("Unkn")
+
+
+@pytest.mark.parametrize("top", ["false", "true", "-1", '"3"x', "1.5", "null"])
+def test_the_number_of_fragments_is_a_number(client: TestClient, top: str) -> None:
+    body = f'{{"text": "a", "top": {top}}}'.encode()
+    response = client.post("/explain", content=body, headers={"content-type": "application/json"})
+    assert refusal(response, 422).startswith(("top: Input should be", "The body: Invalid JSON"))
 
 
 def test_what_takes_too_long_is_refused_and_the_server_goes_on(model: Model) -> None:
@@ -330,6 +341,68 @@ def _slow(model: Model, seconds: float) -> Any:
     return _double(model, log_probs)
 
 
+# Explanations have a thread of their own
+
+
+def test_explanations_have_a_limit_and_hold_up_nobody(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on, begun = threading.Event(), threading.Semaphore(0)
+
+    def slow(*_: Any) -> dict[str, Any]:
+        begun.release()
+        assert go_on.wait(30)
+        return {"slow": True}
+
+    monkeypatch.setattr("mein.serve.app.explained", slow)
+    app = make_app(model, ServeSettings(explanations=2))
+    with TestClient(app) as client, ThreadPoolExecutor(2) as pool:
+        both = [pool.submit(client.post, "/explain", json={"text": "a"}) for _ in range(2)]
+        assert begun.acquire(timeout=30)
+        try:
+            deadline = time.monotonic() + 10
+            while "mein_requests_in_flight 3.0\n" not in client.get("/metrics").text:  # itself among them
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            time.sleep(0.1)
+            third = client.post("/explain", json={"text": "a"})
+            assert client.post("/predict", json={"text": "a"}).status_code == 200
+        finally:
+            go_on.set()
+        assert refusal(third, 503) == "2 texts are being explained: try again in a moment."
+        assert third.headers["retry-after"] == "1"
+        assert [answer.result().json() for answer in both] == [{"slow": True}] * 2
+        assert client.post("/explain", json={"text": "a"}).status_code == 200
+
+
+def test_an_explanation_whose_caller_has_gone_counts_until_it_ends() -> None:
+    go_on, seen = threading.Event(), list[str]()
+
+    def work(name: str) -> str:
+        seen.append(name)
+        assert go_on.wait(30)
+        return name
+
+    async def ask() -> tuple[str, str]:
+        explainer = Explainer(2)
+        running, waiting = (asyncio.create_task(explainer.call(partial(work, name))) for name in "ab")
+        while not seen:
+            await asyncio.sleep(0.01)
+        running.cancel()
+        waiting.cancel()
+        await asyncio.gather(running, waiting, return_exceptions=True)
+        await asyncio.sleep(0.05)
+        third = asyncio.create_task(explainer.call(partial(work, "c")))  # in place of the one that waited
+        await asyncio.sleep(0.05)
+        with pytest.raises(Refused, match="2 texts are being explained") as refused:
+            await explainer.call(partial(work, "d"))
+        go_on.set()
+        found = await third
+        await explainer.stop()
+        return found, str(refused.value.status_code)
+
+    assert asyncio.run(ask()) == ("c", "503")
+    assert seen == ["a", "c"]
+
+
 # The token
 
 
@@ -352,6 +425,141 @@ def test_only_those_with_the_token_are_answered(model: Model) -> None:
             assert client.get(path).status_code == 200
         schema = client.get("/openapi.json", headers=known).json()
         assert schema["paths"]["/predict"]["post"]["security"] == [{"token": []}]
+
+
+def test_requests_without_the_token_take_nobody_s_place(model: Model) -> None:
+    """Their clients do not even read the answer; nor do those of the page, which needs no token."""
+    app = make_app(model, ServeSettings(requests=1), token="a-token")
+
+    async def receive() -> Any:
+        raise AssertionError("whoever is refused is not read from")
+
+    async def send(_: Any) -> None:
+        await asyncio.sleep(60)
+
+    async def asked() -> int:
+        async with app.router.lifespan_context(app):
+            held = [
+                asyncio.create_task(app(_scope(method, path), receive, send))
+                for method, path in (("POST", "/predict"), ("POST", "/label"), ("GET", "/"), ("GET", "/x"))
+                * 5
+            ]
+            await asyncio.sleep(0.05)
+            assert not any(task.done() for task in held)
+            status = await _status(app, {"text": "a"}, authorization="Bearer a-token")
+            for task in held:
+                task.cancel()
+            await asyncio.gather(*held, return_exceptions=True)
+            return status
+
+    assert asyncio.run(asked()) == 200
+
+
+def _scope(method: str, path: str, **headers: str) -> dict[str, Any]:
+    named = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+    return {"type": "http", "method": method, "path": path, "query_string": b"", "headers": named}
+
+
+async def _status(app: Any, body: Any, **headers: str) -> int:
+    """The status of the answer to a prediction."""
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": json.dumps(body).encode()}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await app(_scope("POST", "/predict", content_type="application/json", **headers), receive, send)
+    status: int = sent[0]["status"]
+    return status
+
+
+def test_a_long_body_without_the_token_is_not_read_to_its_end(model: Model) -> None:
+    with TestClient(make_app(model, SMALL, token="a-token")) as client:
+        short = client.post("/predict", content=b"x" * 60_000)
+        assert "connection" not in short.headers
+        for body in (b"x" * 70_000, iter([b"x"] * 3)):  # the second of unknown length
+            cut = client.post("/predict", content=body)
+            assert refusal(cut, 401).startswith("A token is required")
+            assert cut.headers["connection"] == "close"
+
+
+def test_half_sent_bodies_without_the_token_shut_out_nobody(run: Path, tmp_path: Path) -> None:
+    server = serving.start(run, tmp_path / "log", {"requests": 4, "files": 1}, token="a-token")
+    try:
+        held = [server.connect() for _ in range(40)]
+        for place, connection in enumerate(held):
+            path, kind = ("/label", "text/csv") if place % 2 else ("/predict", "application/json")
+            connection.sendall(request(path, b"{", content_length="5000", content_type=kind))
+        for path, body, kind in (
+            ("/predict", {"text": "a"}, "application/json"),
+            ("/label", b"text\ngood\n", "text/csv"),
+        ):
+            answer = server.ask(path, body, content_type=kind, authorization="Bearer a-token")
+            assert answer.status == 200, answer
+        assert {read(connection).status for connection in held} == {401}
+        for connection in held:
+            connection.close()
+    finally:
+        server.stop()
+
+
+# The host
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost", 200),
+        ("LocalHost:8000", 200),
+        ("localhost.", 200),
+        ("127.0.0.1:8000", 200),
+        ("[::1]:8000", 200),
+        ("example.org", 200),
+        ("evil.example", 421),
+        ("localhost.evil.example:8000", 421),
+        ("127.0.0.1.evil.example", 421),
+        ("[::2]", 421),
+        ("", 421),
+    ],
+)
+def test_only_allowed_hosts_are_answered(model: Model, host: str, status: int) -> None:
+    """Else a page whose name is made to point here may ask the model: DNS rebinding."""
+    with TestClient(make_app(model, SMALL, hosts=hosts_of("::1", ["Example.org"], None))) as client:
+        for answer in (
+            client.post("/predict", json={"text": "a"}, headers={"host": host}),
+            client.get("/metrics", headers={"host": host}),
+            client.get("/", headers={"host": host}),
+        ):
+            assert answer.status_code == status
+            if status == 421:
+                assert refusal(answer, 421).endswith("start the server with --allowed-host NAME.")
+
+
+def test_every_host_that_a_request_names_is_checked(model: Model) -> None:
+    app = make_app(model, SMALL, hosts={"localhost"})
+    with TestClient(app) as client:
+        twice = [("host", "evil.example"), ("host", "localhost")]
+        assert client.get("/health", headers=twice).status_code == 421
+
+
+def test_the_hosts_are_those_of_this_machine_or_given() -> None:
+    here = {"localhost", "127.0.0.1", "::1"}
+    assert hosts_of("127.0.0.1", [], None) == here
+    assert hosts_of("192.0.2.7", [], None) == here | {"192.0.2.7"}
+    assert hosts_of("0.0.0.0", ["a.example"], None) == here | {"0.0.0.0", "a.example"}
+    assert hosts_of("0.0.0.0", [], "a-token") is None  # whoever has the token may use any name
+    assert hosts_of("0.0.0.0", ["a.example"], "a-token") == here | {"0.0.0.0", "a.example"}
+
+
+def test_a_process_checks_the_host(servers: list[Server]) -> None:
+    answer = servers[0].ask("/predict", {"text": "a"}, host="evil.example")
+    assert answer.status == 421
+    assert "--allowed-host" in answer.json["error"]
+
+
+# Where the token comes from
 
 
 def test_the_token_comes_from_a_file_or_the_environment(
@@ -383,6 +591,7 @@ def test_a_port_in_use_is_reported() -> None:
 
 def test_an_open_address_is_reported() -> None:
     assert "set a token" in greeting(Path("runs/a"), "0.0.0.0", 80, None)
+    assert "--allowed-host" in greeting(Path("runs/a"), "0.0.0.0", 80, None)
     assert "set a token" not in greeting(Path("runs/a"), "0.0.0.0", 80, "a-token")
     assert greeting(Path("runs/a"), "::1", 80, None) == "Serving runs/a on http://[::1]:80 (Ctrl+C stops it)."
 
@@ -416,17 +625,15 @@ def test_requests_that_come_together_are_read_together(model: Model) -> None:
         batcher = Batcher(predict, ServeSettings(batch_texts=8, gather_seconds=0.2), Metrics())
         batcher.start()
         found = await asyncio.gather(*(batcher.log_probs(["a"] * n) for n in (1, 2, 3, 2, 5, 20)))
-        lone = await batcher.call(lambda: "alone")
         await batcher.stop()
-        return [*found, lone]
+        return list(found)
 
-    *found, lone = asyncio.run(ask())
+    found = asyncio.run(ask())
     assert sizes[0] == 8  # 1 + 2 + 3 + 2, full: nobody waits for the time to pass
     assert sum(sizes) == 33
     assert max(sizes) == 8
     assert [len(rows) for rows in found] == [1, 2, 3, 2, 5, 20]
     assert np.concatenate(found[:4]).ravel().tolist() == [100 + i for i in range(8)]
-    assert lone == "alone"
 
 
 def test_a_batch_does_not_wait_for_those_who_have_gone() -> None:
@@ -515,6 +722,8 @@ def test_the_schema_is_valid_and_has_the_limits(client: TestClient) -> None:
     assert set(schema["paths"]) == {"/predict", "/explain", "/label", "/health", "/metrics"}
     texts = schema["components"]["schemas"]["Texts"]["properties"]["text"]["anyOf"]
     assert [part.get("maxLength", part.get("maxItems")) for part in texts] == [5_000, 50]
+    file = schema["paths"]["/label"]["post"]["requestBody"]["content"]["text/csv"]["schema"]
+    assert file == {"type": "string", "format": "binary", "minLength": 1}  # an empty one is a 422
 
 
 # A real process
@@ -534,7 +743,7 @@ def test_bodies_that_are_too_large_are_refused(servers: list[Server]) -> None:
     assert declared.status == 413
     assert declared.json == {"error": "The body is larger than 60,000 bytes: send it in parts."}
     with servers[0].connect() as connection:  # without a length, in chunks
-        head = b"POST /predict HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n"
+        head = b"POST /predict HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
         connection.sendall(head + b"transfer-encoding: chunked\r\n\r\n")
         for _ in range(7):
             connection.sendall(b"2710\r\n" + b"a" * 10_000 + b"\r\n")

@@ -79,9 +79,12 @@ class Reply:
         return json.loads(self.body)
 
 
-def start(run: Path, log: Path, settings: Mapping[str, Any] | None = None) -> Server:
+def start(
+    run: Path, log: Path, settings: Mapping[str, Any] | None = None, token: str | None = None
+) -> Server:
     """Start a server of a run; it may not listen yet."""
     environment = {name: value for name, value in os.environ.items() if name != "MEIN_TOKEN"}
+    environment |= {} if token is None else {"MEIN_TOKEN": token}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
     command = [sys.executable, "-u", "-m", "mein", "serve", str(run), "--port", "0"]
     command += [word for name, value in (settings or {}).items() for word in ("--set", f"{name}={value}")]
