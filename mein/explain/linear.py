@@ -25,7 +25,8 @@ from mein.text.indexer import Reader
 from mein.text.ragged import Ragged, parted
 from mein.text.words import SPECIALS
 
-MOST_LEFT_OUT = 40  # groups of words that an encoder reads a text without
+MOST_WORDS = 40  # of a text that are left out one by one
+MOST_GROUPS = 16  # that are left out of a longer text, which takes an encoder longer
 LEAST_CHARACTERS = 500  # of a text's beginning, when looking for what an encoder reads of it
 SENTENCE_ENDS = frozenset(".!?。！？…")
 
@@ -171,8 +172,8 @@ def encoder_share(
 ) -> ComponentShare:
     """What features f . lead (F,) lose when a word, a sentence, or several are left out of a text.
 
-    At most `MOST_LEFT_OUT` other texts are encoded, all at once. Of a long text only what the encoder
-    reads, its beginning as a rule, is left out; as much again moves up.
+    At most `MOST_WORDS` short texts or `MOST_GROUPS` longer ones are encoded, all at once. Of a long text
+    only what the encoder reads, its beginning as a rule, is left out; as much again moves up.
     """
     read = _read_characters(reader, text, features)
     groups = _left_out(layout, read)
@@ -207,13 +208,13 @@ def _left_out(layout: Layout, read: int) -> list[tuple[int, int]]:
     Single words if there are few enough of them, else sentences, else neighboring sentences or words.
     """
     words = sum(start < read for _, start, _ in layout.words)
-    if words <= MOST_LEFT_OUT:
+    if words <= MOST_WORDS:
         return [(w, w + 1) for w in range(words)]
     ends = [w + 1 for w in range(words) if layout.words[w][0] in SENTENCE_ENDS]
     edges = [0, *ends] if ends and ends[-1] == words else [0, *ends, words]
-    if len(edges) < MOST_LEFT_OUT // 4:  # sentences would be too long to tell much
+    if len(edges) < MOST_GROUPS // 4:  # sentences would be too long to tell much
         edges = list(range(words + 1))
-    chosen = np.unique(np.linspace(0, len(edges) - 1, min(len(edges), MOST_LEFT_OUT + 1)).astype(int))
+    chosen = np.unique(np.linspace(0, len(edges) - 1, min(len(edges), MOST_GROUPS + 1)).astype(int))
     at = [edges[k] for k in chosen.tolist()]
     return list(pairwise(at))
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from mein.explain import Explanation, Fragment, explain
 from mein.explain.imitated import WindowFragments
 from mein.explain.layout import lay_out
-from mein.explain.linear import MOST_LEFT_OUT
+from mein.explain.linear import MOST_GROUPS
 from mein.explain.page import as_page, component, quoted, sum_of_parts
 from mein.model.loading import load_model
 from mein.model.model import Model
@@ -205,8 +205,8 @@ def test_a_long_text_is_encoded_again_a_bounded_number_of_times(
         found = explain(frozen, text)
         check_sums(found)
         fragments = [f for f in found.fragments if f.source == "encoder"]
-        assert 1 < len(fragments) <= MOST_LEFT_OUT
-        assert read[0] <= MOST_LEFT_OUT + 10
+        assert 1 < len(fragments) <= MOST_GROUPS
+        assert read[0] <= MOST_GROUPS + 10
 
 
 def test_every_door_shows_the_same_parts(frozen: Model) -> None:
