@@ -98,7 +98,7 @@ TITLES = {
 
 def _maps(explanation: Explanation) -> Iterator[str]:
     totals = {name: float(values.sum()) for name, values in explanation.shares.of.items()}
-    together = f"All components together: {sum(totals.values()):+.2f}"
+    together = f"All that can be split, together: {sum(totals.values()):+.2f}"
     yield _map(explanation, "all", together, lambda piece: piece.contribution)
     for name, total in totals.items():
         title = TITLES[name] if name in TITLES else f"Windows of {2 * int(name) + 1} pieces (c={name})"

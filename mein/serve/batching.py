@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -164,12 +165,16 @@ class Explainer:
         self._in_hand += 1
         # one that runs counts until it ends, also if its caller has gone; one that waits is then dropped
         work = self._thread.submit(function)
-        work.add_done_callback(lambda _: loop.call_soon_threadsafe(self._release))
+        work.add_done_callback(lambda _: self._release(loop))
         return await asyncio.wrap_future(work)
 
     async def stop(self) -> None:
         """Finish what waits, then end the thread."""
         await asyncio.to_thread(self._thread.shutdown)
 
-    def _release(self) -> None:
+    def _release(self, loop: asyncio.AbstractEventLoop) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody asks any more
+            loop.call_soon_threadsafe(self._count_one_less)
+
+    def _count_one_less(self) -> None:
         self._in_hand -= 1

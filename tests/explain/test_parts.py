@@ -19,6 +19,7 @@ from mein.explain.page import as_page, component, quoted, sum_of_parts
 from mein.model.loading import load_model
 from mein.model.model import Model
 from mein.serve.schema import explained
+from mein.text.indexer import Indexer
 from mein.text.ragged import parted
 from mein.text.words import tokenize
 from tests.support import tiny
@@ -158,6 +159,27 @@ def test_a_fragment_stands_where_its_pieces_are(linear: Model) -> None:
         assert (fragment.window is None) == (fragment.source != "imitator")
         assert len(fragment.probabilities) == (2 if fragment.source == "imitator" else 0)
     assert max(fragment.times for fragment in found.fragments if fragment.source == "lexicon") > 1
+
+
+@pytest.mark.parametrize("name", ["linear", "frozen"])
+def test_of_a_long_text_the_words_that_are_read_have_shares(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    """An expert of words reads the end, and each share is at its word."""
+    model: Model = request.getfixturevalue(name)
+    long = model.indexer.words_config.model_copy(update={"max_length": 5})
+    short = replace(
+        model, indexer=Indexer(long, model.indexer.words, model.indexer.pieces, model.indexer.reader)
+    )
+    text = "the battery is good and the screen is bad"
+    found, whole = explain(short, text), explain(model, text)
+    check_sums(found)
+    assert found.rest["expert"] == pytest.approx(whole.rest["expert"], abs=ROUNDING)
+    known = [word for word in text.split() if word in model.indexer.words.numbers]
+    shown = {f.text for f in found.fragments if f.source == "expert" and " " not in f.text}
+    assert shown == set(known[-4:])  # and the end of sequence
+    read = [piece.start for piece in found.pieces if piece.parts["expert"]]
+    assert min(read) == text.rindex(known[-4], 0, len(text) - len(" ".join(known[-3:])))
 
 
 def test_an_encoder_s_words_are_left_out_one_after_another(frozen: Model) -> None:
