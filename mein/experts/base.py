@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import Generator, Tensor, nn
 
 from mein.experts.config import ExpertConfig
@@ -28,6 +29,26 @@ class Blueprint:
     """F, if its reader computes F features of every document."""
     hub: Path
     """The folder of the Hugging Face model that it is built on."""
+
+
+@dataclass(frozen=True, eq=False)
+class LinearWeights:
+    """The weights of an expert that is linear in words: z = W' x + (sum_t U' e_{w_t}) / sqrt(T) + M' f + b.
+
+    `NgramExpert` says what x and f are.
+    """
+
+    vocabulary_size: int
+    codes: np.ndarray
+    """(F,), ascending."""
+    idf: np.ndarray
+    """(F,)."""
+    ngrams: np.ndarray
+    """W (F, Y)."""
+    words: np.ndarray
+    """The table (V, Y)."""
+    features: np.ndarray
+    """M, a row for each feature of an encoder."""
 
 
 class Expert(nn.Module):
@@ -61,6 +82,10 @@ class Expert(nn.Module):
     def capturing(self, shapes: Iterable[LstmShape]) -> AbstractContextManager[None]:
         """On a GPU, capture runs over batches of these shapes."""
         return nullcontext()
+
+    def linear_weights(self) -> LinearWeights | None:
+        """Its weights where it is linear in words, so that z can be split; none of other experts."""
+        return None
 
     def forward(self, words: Tensor, lengths: Tensor, dropout: Generator | None = None) -> Tensor:
         """Logits z (B, Y) of words (B, T). B: documents, T: longest, Y: classes."""

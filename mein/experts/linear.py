@@ -4,33 +4,14 @@ A module of its own, as every kind of expert is. It is fitted by `mein.training.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Generator, Tensor, nn
 
-from mein.experts.base import Blueprint, Expert
+from mein.experts.base import Blueprint, Expert, LinearWeights
 
 FIRST_WORD = 2  # lower numbers are padding and the end of sequence
-
-
-@dataclass(frozen=True, eq=False)
-class LinearWeights:
-    """The weights of an `NgramExpert`, with its letters, as arrays."""
-
-    vocabulary_size: int
-    codes: np.ndarray
-    """(F,), ascending."""
-    idf: np.ndarray
-    """(F,)."""
-    ngrams: np.ndarray
-    """W (F, Y)."""
-    words: np.ndarray
-    """The table (V, Y)."""
-    features: np.ndarray
-    """M, a row for each feature of an encoder."""
 
 
 class NgramExpert(Expert):

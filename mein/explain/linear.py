@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mein.experts.linear import LinearWeights
+from mein.experts.base import LinearWeights
 from mein.explain.fragments import POSITIVE, Fragment
 from mein.explain.layout import Layout
 from mein.mixture.lexicon import LONGEST as LONGEST_ENTRY

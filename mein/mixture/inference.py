@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mein.experts.base import Expert
-from mein.experts.linear import LinearWeights, NgramExpert
+from mein.experts.base import Expert, LinearWeights
 from mein.imitators.projected import Tabulated, blanked_probs, projected_log_probs
 from mein.imitators.reference import Imitators, average_windows
 from mein.runtime.device import batch_tokens, device_of, fast_precision
@@ -187,8 +186,8 @@ class TorchNetworks:
         return total.cpu().numpy(), change.cpu().numpy()
 
     def linear_weights(self) -> LinearWeights | None:
-        """Those of an expert that is linear in words."""
-        return self.expert.linear_weights() if isinstance(self.expert, NgramExpert) else None
+        """Those of an expert that is linear in words; none of other experts."""
+        return self.expert.linear_weights()
 
     def has_expert_of(self, other: "TorchNetworks") -> bool:
         """Whether the trained weights of both experts are the same."""

@@ -16,7 +16,7 @@ from mein.config import Config
 from mein.data.labels import Labels
 from mein.errors import RunError
 from mein.evaluation.metrics import apply_temperature
-from mein.experts.linear import LinearWeights
+from mein.experts.base import LinearWeights
 from mein.mixture.gates import Weights
 from mein.mixture.lexicon import LEXICON, Lexicon
 from mein.model.artefacts import HUB, save_indexer, seal
