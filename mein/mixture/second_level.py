@@ -1,7 +1,8 @@
 """The weights of components, fitted on logits out of fold. Not part of gates.py, whose gates learn by steps.
 
-Components add to the expert: z' = a z + sum_j w_j c_j with w_j >= 0, drawn towards a = 1 and w_j = 0. An
-expert that is a sum of views has a weight for each.
+Components add to the expert: z' = a z + sum_j w_j c_j, drawn towards a = 1 and w_j = 0. An expert that is a
+sum of views has a weight for each. Only imitators may have weights below 0, and not far below: a narrow
+window may correct what wider ones repeat.
 """
 
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ from scipy.special import log_softmax
 
 RIDGE = 1.0  # on weights times scales, in documents; 0.3 to 10 are alike on 13 problems (log/)
 LARGEST = 20.0  # of a weight times its scale
+LEAST = -1.0  # the same, of components that may count against others: imitators of narrow windows
 
 
 def scale_of(component: np.ndarray, weights: np.ndarray | None = None) -> float:
@@ -22,12 +24,17 @@ def scale_of(component: np.ndarray, weights: np.ndarray | None = None) -> float:
 
 
 def fit_weights(
-    components: np.ndarray, labels: np.ndarray, documents: np.ndarray | None = None, first: int = 0
+    components: np.ndarray,
+    labels: np.ndarray,
+    documents: np.ndarray | None = None,
+    first: int = 0,
+    signed: int = 0,
 ) -> np.ndarray:
     """a and w_j (1 + J,) of components (1 + J, n, Y), by penalized log-loss.
 
-    first: which component is the expert, of weight a. documents (n,): the weight of each. With integer
-    weights it is as if documents were repeated. Without documents a = 1 and w = 0.
+    first: which component is the expert, of weight a. signed: how many of the last components may have
+    weights down to `LEAST`. documents (n,): the weight of each. With integer weights it is as if documents
+    were repeated. Without documents a = 1 and w = 0.
     """
     alone = np.zeros(len(components))
     alone[first] = 1.0
@@ -50,7 +57,7 @@ def fit_weights(
         gradient: np.ndarray = flat @ (counts[:, None] * p).ravel() + 2 * RIDGE * (t - start)
         return loss, gradient
 
-    bounds = [(0.0, LARGEST)] * len(scales)
+    bounds = [(0.0, LARGEST)] * (len(scales) - signed) + [(LEAST, LARGEST)] * signed
     bounds[first] = (0.05 * scales[first], LARGEST * max(1.0, scales[first]))
     found = minimize(objective, start, jac=True, method="L-BFGS-B", bounds=bounds)
     weights: np.ndarray = found.x / scales
@@ -77,6 +84,8 @@ class Examples:
     """How many components, from the first, are the expert's: the best of them by itself is the start."""
     floors: tuple[int, ...] = ()
     """Components with any of which by itself the sum must keep up."""
+    signed: int = 0
+    """How many components, the last ones, may have weights below 0."""
 
     def take(self, rows: np.ndarray) -> "Examples":
         """Some of the documents."""
@@ -85,7 +94,7 @@ class Examples:
 
     def only(self, component: int) -> "Examples":
         """The same documents with one component."""
-        return replace(self, components=self.components[[component]], views=1, floors=())
+        return replace(self, components=self.components[[component]], views=1, floors=(), signed=0)
 
     def losses(self, z: np.ndarray, without: int = -1) -> float:
         """The sum of -log p of the labels under softmax(z)."""
@@ -98,7 +107,7 @@ class Examples:
         Where the sum has a higher log-loss on each fold, by the others, than a floor has, the floor is all.
         """
         first = int(np.argmin([self.losses(z, without) for z in self.components[: self.views]]))
-        found = fit_weights(self.components, self.labels, self.documents[without], first)
+        found = fit_weights(self.components, self.labels, self.documents[without], first, self.signed)
         of_floors = [self.only(j) for j in self.floors]
         if of_floors and len(np.unique(self.fold)) > 1:
             losses = [self.losses(floor.nested(without), without) for floor in of_floors]

@@ -38,7 +38,15 @@ from mein.mixture.mixture import random_alpha
 from mein.mixture.second_level import Examples, fit_weights, scale_of
 from mein.model.artefacts import ArtefactContent, leave
 from mein.model.build import build_imitators
-from mein.run.linear_fits import FEATURES, FITS, MOST_DOCUMENTS, LinearFits, fold_weights, learned_fits
+from mein.run.linear_fits import (
+    FEATURES,
+    FITS,
+    MOST_DOCUMENTS,
+    LinearFits,
+    fold_weights,
+    learned_fits,
+    match_of,
+)
 from mein.run.state import UNLABELED_PARTS, Run, initializing
 from mein.run.teacher import Teacher, label_documents
 from mein.runtime import ranks
@@ -46,6 +54,7 @@ from mein.runtime.seeds import derive_seed
 from mein.runtime.tensors import load_tensors
 from mein.store.store import Store
 from mein.store.writing import drawn_from_few_shards, write_excerpt
+from mein.text.ragged import concatenate
 from mein.training.linear import Reduced, fit_in_folds, folds_of
 from mein.training.stages import center_evidence, train_imitators
 
@@ -156,6 +165,7 @@ def out_of_fold(run: Run, imitators: Imitators) -> None:
         }
         arrays["scales"] = _scales(run, imitators) if run.has_imitators else np.zeros(0)
         arrays["floors"] = np.array(fits.floors, np.int64)
+        arrays["match"] = np.append(fits.match, _match_of_lexicon(run))
         return {name: torch.from_numpy(array) for name, array in arrays.items()}, {}
 
     leave(run.folder, COMPONENTS, learned)
@@ -165,6 +175,16 @@ def out_of_fold(run: Run, imitators: Imitators) -> None:
             for part in UNLABELED_PARTS:
                 shutil.rmtree(run.folder / _excerpt_name(k, part), ignore_errors=True)
     ranks.barrier()
+
+
+def _match_of_lexicon(run: Run) -> float:
+    """What the lexicon of all labels is multiplied by: its weight is of the smaller logits of folds."""
+    if not run.has_lexicon:
+        return 1.0
+    store = run.store("held_out")
+    pieces = concatenate(store.pieces(n) for n in range(store.shard_count))
+    of_folds = [lexicon_of_fold(run, k) for k in range(int(fold_numbers(run).max()) + 1)]
+    return match_of(np.stack([lexicon.log_probs(pieces) for lexicon in (*of_folds, run.lexicon)]))
 
 
 def drop_fits(run: Run) -> None:
@@ -245,6 +265,8 @@ def weigh(run: Run, system: str, expert: Expert) -> Weights:
     components = _load_components(run)
     examples, scales = _examples(run, system, components)
     found = examples.weights()
+    matched = min(len(found), len(components["match"]))
+    found[:matched] *= components["match"][:matched]  # the lexicon, if it is one, comes behind the views
     of_views, rest = np.split(found, [examples.views])
     a = float(of_views.sum()) or 1.0
     expert.load_state_dict(fits_of(run).tables(of_views / a))
@@ -276,15 +298,15 @@ def _examples(run: Run, system: str, known: dict[str, np.ndarray]) -> tuple[Exam
             parts += list(random_alpha(count, n, Y, run.config.seed, "dev"))
             scales += [1.0] * count
     floors = tuple(known["floors"].tolist()) if system == MIXTURE else ()
-    return _examples_of(run, np.stack(parts), known["fold"], len(known["views"]), floors), np.array(scales)
+    signed = 0 if SYSTEMS[system].evidence == "none" else len(known["alpha"])
+    every = _examples_of(run, np.stack(parts), known["fold"], len(known["views"]))
+    return replace(every, floors=floors, signed=signed), np.array(scales)
 
 
-def _examples_of(
-    run: Run, parts: np.ndarray, fold: np.ndarray, views: int = 1, floors: tuple[int, ...] = ()
-) -> Examples:
+def _examples_of(run: Run, parts: np.ndarray, fold: np.ndarray, views: int = 1) -> Examples:
     """Components (1 + J, n, Y) of all labeled documents, as examples of those in folds."""
     weights = fold_weights(run, fold)
-    every = Examples(parts.astype(np.float64), run.labeled.train_ids, fold, weights, views, floors)
+    every = Examples(parts.astype(np.float64), run.labeled.train_ids, fold, weights, views)
     return every.take(np.flatnonzero(fold >= 0))
 
 

@@ -5,14 +5,14 @@ together, the n-grams by themselves, an encoder by itself. Their weights are fit
 linear models is a linear model.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from scipy.special import log_softmax
 
-from mein.mixture.second_level import fit_weights, mixed
+from mein.mixture.second_level import fit_weights, mixed, scale_of
 from mein.model.artefacts import ArtefactContent, leave
 from mein.run.state import Run
 from mein.run.warm_start import shards_at_random, word_vectors_of
@@ -20,7 +20,7 @@ from mein.runtime.seeds import derive_seed
 from mein.runtime.tensors import load_tensors
 from mein.text.features import TextFeatures, learn_features
 from mein.text.ragged import Ragged, concatenate, parted
-from mein.training.linear import Block, Reduced, fit_in_folds
+from mein.training.linear import Block, Reduced, fit_in_folds, inner_products
 
 FEATURES, FITS = "features", "fits"
 MOST_DOCUMENTS = 40_000  # unlabeled ones that features are learned from, and that imitators of a fold read
@@ -87,6 +87,8 @@ class LinearFits:
     """Of the documents where each fold is held out, and where none is (K + 1, n)."""
     fold: np.ndarray
     """Of each document (n,); -1: none."""
+    match: np.ndarray
+    """What the last fit of each view is multiplied by (V,): weights are of the smaller logits of folds."""
 
     @property
     def floors(self) -> tuple[int, ...]:
@@ -111,7 +113,9 @@ class LinearFits:
 
     def expert_of(self, k: int) -> dict[str, torch.Tensor]:
         """The expert that has not seen the labels of fold k; of all labels: -1."""
-        return self.tables(self.weights_of_views(None if k < 0 else k), k)
+        if k < 0:
+            return self.tables(self.weights_of_views() * self.match)
+        return self.tables(self.weights_of_views(k), k)
 
     def tables(self, weights: np.ndarray, k: int = -1) -> dict[str, torch.Tensor]:
         """A sum of views as the expert keeps it: latent dimensions and word vectors are multiplied out."""
@@ -167,9 +171,41 @@ def learned_fits(run: Run, fold: np.ndarray) -> LinearFits:
                     "strengths": np.array([fit.strength for fit in every]),
                 }
             )
-        return {name: torch.from_numpy(np.stack([of[name] for of in of_views])) for name in of_views[0]}, {}
+        arrays = {name: np.stack([of[name] for of in of_views]) for name in of_views[0]}
+        arrays["match"] = np.array(
+            [match_of(z) for z in _logits_of_held_out(run, features, blocks, views, arrays)]
+        )
+        return {name: torch.from_numpy(array) for name, array in arrays.items()}, {}
 
     leave(run.folder, FITS, learned)
     tensors, _ = load_tensors(run.folder / f"{FITS}.safetensors")
-    found = {name: tensors[name].numpy() for name in ("duals", "bias", "out_of_fold")}
+    found = {name: tensors[name].numpy() for name in ("duals", "bias", "out_of_fold", "match")}
     return LinearFits(features, blocks, views, labels=labeled.train_ids, weights=weights, fold=fold, **found)
+
+
+def _logits_of_held_out(
+    run: Run,
+    features: TextFeatures,
+    blocks: Mapping[str, Block],
+    views: Sequence[str],
+    fits: Mapping[str, np.ndarray],
+) -> Iterator[np.ndarray]:
+    """z (K + 1, m, Y) of the held-out unlabeled documents by all fits of each view; m may be 0."""
+    rows = Ragged(np.zeros(0, np.int32), np.zeros(1, np.int64))
+    if run.has_imitators:
+        store = run.store("held_out")
+        rows = concatenate(store.words(n) for n in range(store.shard_count))
+    dense, words = parted(rows, run.row_size)
+    products = {
+        name: inner_products(block, blocks[name]) for name, block in features.blocks(words, dense).items()
+    }
+    for view, duals, bias in zip(views, fits["duals"], fits["bias"], strict=True):
+        yield sum(products[name] for name in VIEWS[view]) @ duals + bias[:, None]
+
+
+def match_of(z: np.ndarray) -> float:
+    """The scale of logits (K + 1, m, Y) of fits in folds, of which the last fit's is one."""
+    if z.shape[0] < 2 or z.shape[1] == 0:
+        return 1.0
+    scales = [scale_of(of_fit) for of_fit in z]
+    return float(np.mean(scales[:-1]) / scales[-1])

@@ -3,11 +3,11 @@
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, issparse
 from scipy.special import log_softmax
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
@@ -39,6 +39,12 @@ class LinearFit:
         return with_absent_classes(found, log_softmax(self.bias), self.absent) if len(self.absent) else found
 
 
+def inner_products(some: Block, others: Block) -> np.ndarray:
+    """x y' (m, n) of documents with the same features, either sparse or dense."""
+    found: Any = some @ others.T
+    return found.toarray() if issparse(found) else np.asarray(found)
+
+
 @dataclass(frozen=True)
 class Reduced:
     """Documents as rows of n numbers with the same inner products as all their features x (n, D) have.
@@ -58,7 +64,7 @@ class Reduced:
         products = np.zeros((n, n))
         for block in blocks:
             x = block.astype(np.float64)
-            products += (x @ x.T).toarray() if isinstance(x, csr_array) else x @ x.T
+            products += inner_products(x, x)
         size = float(np.trace(products)) / max(n, 1)
         products[np.diag_indices(n)] += JITTER * size if size > 0 else 1.0
         return cls(cholesky(products, lower=True) if size > 0 else np.zeros((n, 0)))

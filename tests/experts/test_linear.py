@@ -37,6 +37,7 @@ def learned(size: int) -> tuple[LinearFits, np.ndarray]:
         labels=np.arange(n) % Y,
         weights=np.ones((K + 1, n)),
         fold=np.arange(n) % K,
+        match=np.linspace(0.5, 1.0, len(views)),
     )
     return fits, dense
 
@@ -62,7 +63,8 @@ def test_the_expert_is_the_sum_of_its_views_multiplied_out(size: int, k: int) ->
     fits, dense = learned(size)
     expert = NgramExpert(V, Y, size)
     expert.load_state_dict(fits.expert_of(k))
-    wanted = logits(fits, dense, fits.weights_of_views(None if k < 0 else k), k)
+    weights = fits.weights_of_views() * fits.match if k < 0 else fits.weights_of_views(k)
+    wanted = logits(fits, dense, weights, k)
     rows = rows_of(dense)
     batch = pad_words(rows, torch.device("cpu"))
     together = expert(batch.words, batch.lengths).detach().numpy()

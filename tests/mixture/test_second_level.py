@@ -111,6 +111,15 @@ def test_the_best_view_is_where_weights_start() -> None:
     assert weights[2] == pytest.approx(0, abs=0.15 * weights[1])
 
 
+def test_only_the_last_components_may_count_against_others_and_not_far() -> None:
+    parts = np.stack([EXPERT, -2 * TRUTH, -2 * TRUTH + 0.1 * NOISE[0]])
+    found = examples(parts, LABELS, np.arange(N) % 5, signed=1)
+    weights = found.weights()
+    assert weights[1] == 0.0
+    assert weights[2] * scale_of(parts[2]) == pytest.approx(second_level.LEAST)
+    assert (replace(found, signed=0).weights() >= 0).all()
+
+
 @pytest.mark.parametrize("is_worse", [True, False])
 def test_a_sum_that_is_worse_than_a_floor_is_the_floor(is_worse: bool) -> None:
     """Components that fit the labels of some folds only: on each fold the sum of the others' is worse."""

@@ -21,7 +21,7 @@ from mein.model.artefacts import leave as leave_artefact
 from mein.model.loading import load_model
 from mein.run import algorithm, folds, linear_fits, prepare
 from mein.run.folds import COMPONENTS
-from mein.run.linear_fits import LinearFits
+from mein.run.linear_fits import LinearFits, match_of
 from mein.run.pipeline import train_and_evaluate
 from mein.runtime.progress import Quiet
 from mein.runtime.tensors import load_tensors
@@ -73,6 +73,13 @@ def test_the_labels_of_a_fold_reach_no_component_of_its_documents(
         assert_array_equal(before[name][..., fold == 2, :], after[name][..., fold == 2, :])
         for k in (0, 1, 3, 4):
             assert (before[name][..., fold == k, :] != after[name][..., fold == k, :]).any()
+
+
+def test_logits_of_all_labels_are_scaled_like_those_of_folds() -> None:
+    """Of three fits the first two have half and a quarter of the last one's scale."""
+    z = np.random.default_rng(0).normal(size=(50, 3))
+    assert match_of(np.stack([0.5 * z, 0.25 * z + 7, z])) == pytest.approx(0.375)
+    assert match_of(z[None]) == match_of(np.zeros((3, 0, 2))) == 1.0
 
 
 def test_nothing_is_learned_from_labels_that_mean_nothing(tmp_path: Path) -> None:
