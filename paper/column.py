@@ -28,7 +28,7 @@ from mein.model.build import open_reader, words_of_language_model
 from mein.model.loading import Classifiers
 from mein.run.algorithm import learned_expert, learned_imitators
 from mein.run.documents import UnlabeledTexts, read_labeled
-from mein.run.evaluate import log_probs_of_all, read_correct
+from mein.run.evaluate import encoded, log_probs_of_all, read_correct
 from mein.run.pipeline import train_and_evaluate
 from mein.run.prepare import encode_parts, identity_of, prepare, refuse_other_documents
 from mein.run.teacher import teaches_with_lexicon
@@ -106,7 +106,7 @@ def record(
     labeled = read_labeled(config, corpus)
     device = choose_device(config.runtime.device)
     classifiers = Classifiers(folder, config, device, knows_dev=False)
-    on_dev = log_probs_of_all(classifiers, "dev", labeled.dev_texts)
+    on_dev = log_probs_of_all(classifiers, "dev", encoded(classifiers.mixture, "dev", labeled.dev_texts))
     correct = read_correct(folder.path)
     common = {
         "seconds": round(seconds_of(folder), 1),

@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from mein.evaluation.rendering import sentence_of
+from mein.evaluation.rendering import lines_of
 from mein.report.record import read_finished
 
 IMAGES = Path(__file__).parent.parent / "docs/images"
@@ -39,14 +39,14 @@ def terminal(run: Path, log: Path) -> None:
     """The end of what a training prints, as an SVG; the mixture and the verdict are bold."""
     verdict = read_finished(run).verdict
     assert verdict is not None, run
-    sentence = sentence_of(verdict)
+    printed = " ".join(lines_of(verdict))
     lines = log.read_text(encoding="utf-8").splitlines()
     first = next(i for i, line in enumerate(lines) if "test documents" in line)
     console = Console(record=True, width=90, file=(log.parent / "discard").open("w", encoding="utf-8"))
     console.print(Text("$ make demo", style="bold"))
     for line in lines[first:]:
         is_bold = line.split()[:1] == [verdict.result.title] or (
-            line.strip() != "" and line.strip() in sentence
+            line.strip() != "" and line.strip() in printed
         )
         console.print(Text(line, style="bold" if is_bold else ""))
     svg = re.sub(

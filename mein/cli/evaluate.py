@@ -37,7 +37,7 @@ def evaluate(
     from mein.evaluation.rendering import render, sentence_of
     from mein.evaluation.systems import PREVIOUS_RUN
     from mein.model.loading import Classifiers, FinishedRun
-    from mein.run.evaluate import credited, log_probs_of_all, previous_run_log_probs
+    from mein.run.evaluate import credited, encoded, log_probs_of_all, previous_run_log_probs
     from mein.runtime.device import choose_device
 
     finished = FinishedRun.open(run)
@@ -48,7 +48,8 @@ def evaluate(
     systems = previous_run_log_probs(finished.folder, config, "test", texts)
     output = Output(quiet, verbose, as_json)
     classifiers = Classifiers(finished.folder, config, choose_device("auto"), soft_labels)
-    systems |= log_probs_of_all(classifiers, "test", texts, output.reporter)
+    encoding = encoded(classifiers.mixture, "test", texts, output.reporter)
+    systems |= log_probs_of_all(classifiers, "test", encoding, output.reporter)
     has_lexicon = classifiers.mixture.lexicon is not None
     rows = compare(ids, systems, seed=config.seed, has_lexicon=has_lexicon)
     verdict = sentence_of(verdict_of(rows, credited(config)))

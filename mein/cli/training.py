@@ -82,7 +82,7 @@ def _machine(config: "Config") -> str:
 
 def _report(request: Request, rows: "list[Row]") -> None:
     """Leave a model card and a page beside a finished run, and show the table."""
-    from mein.evaluation.rendering import render, sentence_of
+    from mein.evaluation.rendering import lines_of, render
     from mein.report.card import write_card
     from mein.report.charts import counted
     from mein.report.page import write_report
@@ -95,11 +95,15 @@ def _report(request: Request, rows: "list[Row]") -> None:
     output.console.print()
     finished = read_finished(out)
     documents = counted(rows[0].scores.documents, f"{finished.part} document")
-    title = f"{documents} (no --test)" if finished.part != "test" else None
-    output.console.print(render(rows, title=title))
+    where = {"dev": " (no --test)", "labeled": ", out of fold (no --test)"}
+    title = documents + where[finished.part] if finished.part in where else None
+    verdict = finished.verdict
+    is_approximate = verdict is not None and verdict.is_approximate
+    output.console.print(render(rows, title=title, is_approximate=is_approximate))
     output.log(weights_line(finished))
-    if finished.verdict is not None:
-        output.log(sentence_of(finished.verdict), "bold")
+    if verdict is not None:
+        for line in lines_of(verdict):
+            output.log(line, "bold")
     output.log(next_steps(out, learns=request.config.expert.traits.learns))
 
 

@@ -12,9 +12,14 @@ from mein.evaluation.significance import BootstrapResult, mcnemar, paired_bootst
 from mein.evaluation.systems import CLOSED_GATES, EXPERT, MIXTURE, PREVIOUS_RUN, SYSTEMS
 
 SIGNIFICANT = 0.05
+WORTHWHILE = 0.1  # of the baseline's error: a smaller gain is not worth a model that is less simple
+FEW_DOCUMENTS = 300  # below, two errors of 20% must differ by 4 to 6 points to be told apart
+POWER = (2.8 / 1.96) ** 2  # times the documents at which a difference is at p = 0.05: 80% are found
 
 Outcome = Literal["helped", "hurt", "unclear", "untested"]
 Credited = Literal["unlabeled text", "imitators", "self-training"]
+Advice = Literal["model", "baseline", "labels", "unknown"]
+Part = Literal["test", "dev", "labeled"]
 
 MUST_BEAT: dict[Credited, tuple[str, ...]] = {
     "unlabeled text": (EXPERT, CLOSED_GATES),
@@ -70,27 +75,80 @@ class Row:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether something helped: who is credited, and against what, by how much and with which p."""
+    """What to use, and whether something helped: against what, by how much and with which p."""
 
     outcome: Outcome
     credited: Credited
     result: Row
     """The system that the verdict is about: the mixture, or the last one of the table."""
     against: tuple[Row, ...]
-    """The systems that it had to beat, with their differences from it."""
+    """The systems that it had to beat for the outcome, with their differences from it."""
+    baseline: Row | None = None
+    """The baseline with the lowest error, and its difference from the result; none if none was evaluated."""
+    part: Part = "test"
+    """What was evaluated: a test set, dev, or the labeled documents, each out of fold."""
+
+    @property
+    def advice(self) -> Advice:
+        """What somebody should do who needs a classifier.
+
+        Use what has measurably the lower error. Without a measurable difference use the baseline, as it is
+        simpler. But where a worthwhile gain is likely enough (within the 95% interval of the difference),
+        only more labels tell. So they do where the model won on documents that it was selected on.
+        """
+        if self.baseline is None or self.baseline.difference is None:
+            return "unknown"
+        if self.baseline.is_measurable and self.baseline.gain < 0:
+            return "baseline"
+        if self.baseline.is_measurable:
+            return "labels" if self.part == "dev" else "model"
+        is_possible = self.baseline.difference.high > WORTHWHILE * self.baseline.scores.error
+        return "labels" if is_possible else "baseline"
+
+    @property
+    def is_approximate(self) -> bool:
+        """Whether its p-values are: folds share documents."""
+        return self.part == "labeled"
+
+    @property
+    def has_few_documents(self) -> bool:
+        """Whether only large differences are measurable."""
+        return self.result.scores.documents < FEW_DOCUMENTS
+
+    @property
+    def enough_documents(self) -> int | None:
+        """How many would tell, where more labels are advised: at least twice as many.
+
+        Four times in five they show the difference measured here, or a worthwhile one if that is more.
+        """
+        if self.advice != "labels" or self.baseline is None or self.baseline.difference is None:
+            return None
+        documents, difference = self.baseline.scores.documents, self.baseline.difference
+        width = (difference.high - difference.low) / 2
+        wanted = max(abs(self.baseline.gain), WORTHWHILE * self.baseline.scores.error)
+        return int(documents * max(2.0, POWER * (width / wanted) ** 2))
 
     def to_dict(self) -> dict[str, Any]:
         """The verdict as plain data, for JSON."""
-        rows = {"result": self.result.to_dict(), "against": [row.to_dict() for row in self.against]}
-        return {"outcome": self.outcome, "credited": self.credited, **rows}
+        return {
+            "outcome": self.outcome,
+            "credited": self.credited,
+            "result": self.result.to_dict(),
+            "against": [row.to_dict() for row in self.against],
+            "baseline": None if self.baseline is None else self.baseline.to_dict(),
+            "part": self.part,
+            "advice": self.advice,
+        }
 
     @classmethod
     def from_dict(cls, line: dict[str, Any]) -> "Verdict":
-        """What `to_dict` gave."""
+        """What `to_dict` gave; verdicts of earlier versions name no baseline."""
         if line["outcome"] not in get_args(Outcome) or line["credited"] not in MUST_BEAT:
             raise ValueError(f"unknown verdict: {line['outcome']!r} of {line['credited']!r}")
         against = tuple(Row.from_dict(row) for row in line["against"])
-        return cls(line["outcome"], line["credited"], Row.from_dict(line["result"]), against)
+        baseline = None if line.get("baseline") is None else Row.from_dict(line["baseline"])
+        result = Row.from_dict(line["result"])
+        return cls(line["outcome"], line["credited"], result, against, baseline, line.get("part", "test"))
 
 
 def compare(
@@ -98,13 +156,14 @@ def compare(
     systems: dict[str, NDArray[np.float64]],
     *,
     seed: int,
-    reference: str = MIXTURE,
+    reference: str | None = None,
     has_lexicon: bool = False,
 ) -> list[Row]:
     """A row for each system, in the order given, from its log-probabilities (n, Y).
 
-    Where the reference is not among the systems, nothing is compared with it.
+    Each is compared with the reference. Default: the mixture, or the expert where there is none.
     """
+    reference = (MIXTURE if MIXTURE in systems else EXPERT) if reference is None else reference
     correct = {name: log_probs.argmax(axis=1) == labels for name, log_probs in systems.items()}
     rows = []
     for name, log_probs in systems.items():
@@ -117,8 +176,8 @@ def compare(
     return rows
 
 
-def verdict_of(rows: Sequence[Row], credited: Credited = "unlabeled text") -> Verdict:
-    """Whether what is credited helped, did not help measurably, or hurt.
+def verdict_of(rows: Sequence[Row], credited: Credited = "unlabeled text", part: Part = "test") -> Verdict:
+    """How the model does beside the best baseline, and whether what is credited helped or hurt.
 
     The mixture must beat the expert, or nothing was gained, and closed gates, or the gain came from
     fine-tuning. It helped where it beats both with p < 0.05 (as both must hold, two tests at 5%
@@ -131,7 +190,9 @@ def verdict_of(rows: Sequence[Row], credited: Credited = "unlabeled text") -> Ve
     against = tuple(by_name[name] for name in MUST_BEAT[credited] if name in by_name)
     result = next((row for row in rows if row.name == MIXTURE), rows[-1])
     outcome = _outcome(against) if len(against) == len(MUST_BEAT[credited]) else "untested"
-    return Verdict(outcome, credited, result, against)
+    baselines = [row for row in rows if row.name in SYSTEMS and SYSTEMS[row.name].is_baseline]
+    baseline = min(baselines, key=lambda row: row.scores.error, default=None)
+    return Verdict(outcome, credited, result, against, baseline, part)
 
 
 def _outcome(against: Sequence[Row]) -> Outcome:

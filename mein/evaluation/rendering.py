@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mein.evaluation.comparison import Row, Verdict
+from mein.evaluation.comparison import Advice, Row, Verdict
 from mein.evaluation.metrics import ERROR, METRICS, metrics_beside_error, percent
-from mein.evaluation.systems import EXPERT, MIXTURE, SYSTEMS
+from mein.evaluation.systems import EXPERT, MIXTURE
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -58,14 +58,48 @@ def cells(row: Row) -> list[str]:
     return [error_text(row), interval_text(row), *figures, p_text(row.p_value)]
 
 
-def footnote() -> str:
+def footnote(*, is_approximate: bool = False) -> str:
     """What the columns of `cells` are."""
     notes = [metric.note for metric in METRICS.values() if metric.note is not None]
-    return "; ".join(["95% interval: Wilson", *notes, "p: exact McNemar"])
+    test = "p: McNemar, approximate" if is_approximate else "p: exact McNemar"
+    return "; ".join(["95% interval: Wilson", *notes, test])
+
+
+ADVICE: dict[Advice, str] = {
+    "model": "Use this model",
+    "baseline": "Use the baseline",
+    "labels": "Get more labels",
+    "unknown": "Not compared with a baseline",
+}
+"""The advice of a verdict, as a heading."""
+
+
+def reason_of(verdict: Verdict) -> str:
+    """Why a verdict advises what it does, without figures."""
+    if verdict.baseline is None:
+        return "No baseline was evaluated on these documents."
+    title, is_measurable = verdict.baseline.title, verdict.baseline.is_measurable
+    return {
+        "model": f"It has measurably fewer errors than the best baseline, {title}.",
+        "baseline": f"{title} has measurably fewer errors than the model."
+        if is_measurable
+        else f"The model is no better than {title}, which is simpler. A gain worth the effort is unlikely.",
+        "labels": f"The model was selected on these documents, so they cannot show that it beats {title}. "
+        "Evaluate it on a test set."
+        if is_measurable
+        else f"There are too few {verdict.part} documents to tell whether the model beats {title}. "
+        f"About {_rounded(verdict.enough_documents)} should do. Until then, use the baseline: it is simpler.",
+        "unknown": f"The model was not compared with {title}.",
+    }[verdict.advice]
+
+
+def _rounded(number: int | None) -> str:
+    """To two figures, such as 1,300."""
+    return f"{int(float(f'{number or 0:.2g}')):,}"
 
 
 def title_of(verdict: Verdict) -> str:
-    """The verdict in a few words, without figures."""
+    """What was gained, in a few words, without figures."""
     if verdict.credited == "self-training":
         return {
             "helped": "Lower error than the previous run",
@@ -82,55 +116,83 @@ def title_of(verdict: Verdict) -> str:
 
 
 def sentence_of(verdict: Verdict) -> str:
-    """The verdict in one sentence with its figures; all that is printed of a verdict is made from it."""
-    versus = " and ".join(_versus(row, verdict.result) for row in verdict.against)
+    """The verdict with its figures: the baseline first, then what the unlabeled text did."""
+    return f"{beside_baseline(verdict)} {effect_of(verdict)}"
+
+
+def lines_of(verdict: Verdict) -> list[str]:
+    """The verdict as the last lines of a training: what to use, and its sentences."""
+    return [f"{ADVICE[verdict.advice]}.", beside_baseline(verdict), effect_of(verdict)]
+
+
+def beside_baseline(verdict: Verdict) -> str:
+    """How the model does beside the best baseline, in a sentence."""
+    error, row = error_text(verdict.result), verdict.baseline
+    if row is None or row.p_value is None:
+        return f"{error}% error."
+    chance = p_of(verdict, row)
+    both = f"{error}% against {error_text(row)}% error ({chance})"
+    if not row.is_measurable:
+        return f"No better than {row.title}: {both}."
+    if row.gain < 0:
+        return f"Worse than {row.title}: {both}. Use the baseline."
+    points = percent(row.gain, row.scores.documents)
+    return f"{error}% error, {points} points below {row.title} ({chance})."
+
+
+def effect_of(verdict: Verdict) -> str:
+    """What was gained from the unlabeled text, the imitators, or the self-training round, in a sentence."""
     if verdict.credited == "self-training":
-        return _beside_previous_run(verdict, versus)
+        return _beside_previous_run(verdict)
     if verdict.outcome == "untested":
-        if versus:
-            return f"Without closed gates the effect of the {verdict.credited} is unknown: {versus}."
-        return f"The effect of the {verdict.credited} was not measured: {_by_itself(verdict)}."
+        if verdict.result.name == EXPERT:
+            return "It was trained on labels only."
+        return f"The effect of the {verdict.credited} is unknown: the controls were not trained."
+    row = _decisive(verdict)
     effect = "did not help measurably" if verdict.outcome == "unclear" else verdict.outcome
-    chance = [row.title for row in verdict.against if not row.is_measurable]
-    note = f"; the difference from {' and '.join(chance)} may be chance" if chance else ""
-    return f"The {verdict.credited} {effect}: {versus}{note}."
+    them = "them" if verdict.credited == "imitators" else "it"
+    return f"The {verdict.credited} {effect}: {error_text(row)}% error without {them} ({p_of(verdict, row)})."
 
 
-def _beside_previous_run(verdict: Verdict, versus: str) -> str:
+def _beside_previous_run(verdict: Verdict) -> str:
+    if verdict.outcome == "untested":
+        return "This self-training round was not compared with the previous run."
+    row = _decisive(verdict)
     effect = {
         "helped": "has a lower error than",
         "hurt": "has a higher error than",
         "unclear": "does not differ measurably from",
-    }
-    if verdict.outcome == "untested":
-        return f"Self-training was not compared with the previous run: {_by_itself(verdict)}."
-    return f"This self-training round {effect[verdict.outcome]} the previous run: {versus}."
+    }[verdict.outcome]
+    before = f"{error_text(row)}% ({p_of(verdict, row)})"
+    return f"This self-training round {effect} the previous run, {before}."
 
 
-def _by_itself(verdict: Verdict) -> str:
-    return f"{verdict.result.title} only, {error_text(verdict.result)}% error"
+def _decisive(verdict: Verdict) -> Row:
+    """The control that decided: the one that did measurably better, otherwise the one least surely beaten."""
+    if verdict.outcome == "hurt":
+        return min((row for row in verdict.against if row.is_measurable), key=lambda row: row.gain)
+    return max(verdict.against, key=lambda row: row.p_value or 0.0)
 
 
-def _versus(row: Row, result: Row) -> str:
-    """Such as: 14.2% -> 9.8% error (p = 0.0003, expert vs mixture)."""
+def p_of(verdict: Verdict, row: Row) -> str:
+    """The p-value of a row, which is approximate where the documents were evaluated in folds."""
     assert row.p_value is not None, row.name
-    note = SYSTEMS[row.name].note if row.name in SYSTEMS else None
-    who = f"{row.title} vs {result.title}" + ("" if note is None else f": {note}")
-    return f"{error_text(row)}% -> {error_text(result)}% error ({p_equals(row.p_value)}, {who})"
+    return f"approximate {p_equals(row.p_value)}" if verdict.is_approximate else p_equals(row.p_value)
 
 
-def render(rows: Sequence[Row], reference: str = MIXTURE, title: str | None = None) -> "Table":
+def render(rows: Sequence[Row], title: str | None = None, *, is_approximate: bool = False) -> "Table":
     """The rows as a table that fits 80 columns: the reference in bold, the best error in green."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     documents = rows[0].scores.documents
+    reference = next((row.name for row in rows if row.p_value is None), MIXTURE)
     table = Table(
         title=f"{documents:,} test documents" if title is None else title,
         title_justify="left",
         title_style="bold",
-        caption=footnote(),
+        caption=footnote(is_approximate=is_approximate),
         caption_justify="left",
         box=box.SIMPLE_HEAD,
         show_edge=False,

@@ -26,8 +26,8 @@ class System:
     """Whether stage 3 tunes it, from the expert of stage 1."""
     title_without_lexicon: str | None = None
     """Its title in a run without a lexicon, if another."""
-    note: str | None = None
-    """In the sentence of the verdict, what it stands for."""
+    is_baseline: bool = False
+    """Whether it is what one would use instead: the verdict compares with the best of these."""
 
     def title_in(self, has_lexicon: bool) -> str:
         """Its title in a run with or without a lexicon."""
@@ -40,6 +40,7 @@ class System:
 
 
 TFIDF = "tf-idf"
+ENCODER = "encoder"
 PREVIOUS_RUN = "previous-run"
 EXPERT = "expert"
 CLOSED_GATES = "closed"
@@ -52,9 +53,17 @@ SYSTEMS = {
     for system in (
         System(
             TFIDF,
-            "tf-idf + logistic regression",
-            "labels only, no network: the baseline",
+            "TF-IDF + logistic regression",
+            "a baseline: labels only, words and pairs of words, no network",
             color=("#6b5fa8", "#aaa0e6"),
+            is_baseline=True,
+        ),
+        System(
+            ENCODER,
+            "encoder + logistic regression",
+            "a baseline: labels only, the features of the pre-trained encoder",
+            color=("#a3477f", "#e58fc4"),
+            is_baseline=True,
         ),
         System(PREVIOUS_RUN, "previous run", "the mixture of the run that it learned from"),
         System(EXPERT, "expert", "by itself, after stage 1", color=("#b3560b", "#f0993e")),
@@ -65,7 +74,6 @@ SYSTEMS = {
             uses_lexicon=True,
             is_fine_tuned=True,
             title_without_lexicon="expert, fine-tuned",
-            note="the same fine-tuning without the imitators",
         ),
         System(
             RANDOM_IMITATORS,

@@ -6,7 +6,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from mein.evaluation.metrics import metrics_beside_error
-from mein.evaluation.rendering import cells, footnote, headings, sentence_of
+from mein.evaluation.rendering import ADVICE, cells, footnote, headings, sentence_of
 from mein.evaluation.systems import EXPERT, MIXTURE, SYSTEMS
 from mein.report.page import environment
 from mein.report.record import Finished, read_finished
@@ -43,10 +43,11 @@ def card(run: Finished) -> str:
         dev=counts.get("dev", 0),
         unlabeled=counts.get("unlabeled", 0) + counts.get("held_out", 0),
         part=run.part,
-        verdict="" if run.verdict is None else sentence_of(run.verdict).replace("->", "→"),
-        headings=["system", *headings()],
+        advice="" if run.verdict is None else ADVICE[run.verdict.advice],
+        verdict="" if run.verdict is None else sentence_of(run.verdict),
+        headings=["system", *headings(run.best)],
         rows=[(row.title, *cells(row)) for row in rows.values()],
-        footnote=footnote(),
+        footnote=footnote(is_approximate=run.part == "labeled"),
         meanings=[(row.title, SYSTEMS[name].meaning) for name, row in rows.items() if name in SYSTEMS],
         documents=rows[run.best].scores.documents if rows else 0,
         version=run.provenance.get("versions", {}).get("mein", ""),

@@ -12,9 +12,9 @@ import numpy as np
 from mein import __version__
 from mein.errors import RunError
 from mein.evaluation.metrics import percent
-from mein.evaluation.rendering import error_text, interval_text, p_text, signed, title_of
+from mein.evaluation.rendering import ADVICE, error_text, interval_text, p_text, signed
 from mein.evaluation.significance import mcnemar, mean_and_spread
-from mein.evaluation.systems import EXPERT, MIXTURE, SYSTEMS
+from mein.evaluation.systems import MIXTURE, SYSTEMS
 from mein.report.charts import forest, seconds
 from mein.report.record import Finished, explaining_damage, read_finished
 from mein.report.sections import sections, settings
@@ -57,22 +57,21 @@ def _best_beside(run: Finished, runs: Sequence[Finished]) -> Finished | None:
 
 
 def _row(run: Finished, name: str, best: Finished | None) -> dict[str, Any]:
-    row, expert = run.rows[run.best], run.rows.get(EXPERT)
-    gain = None if expert is None else expert.difference
-    counts = run.counts
+    row, counts = run.rows[run.best], run.counts
+    baseline = None if run.verdict is None else run.verdict.baseline
     p = None
     if best is not None and run is not best:
         p = mcnemar(_is_right(run), _is_right(best))
     return {
         "name": name,
-        "css": "" if run.verdict is None else run.verdict.outcome,
-        "verdict": "" if run.verdict is None else title_of(run.verdict),
+        "advice": "" if run.verdict is None else ADVICE[run.verdict.advice],
         "error": error_text(row),
         "interval": interval_text(row),
         "is_best": run is best,
-        "expert": "" if expert is None else error_text(expert),
-        "gain": "" if gain is None else signed(-gain.difference, 1),
-        "p_expert": "" if expert is None else p_text(expert.p_value),
+        "baseline": "" if baseline is None else error_text(baseline),
+        "baseline_title": "" if baseline is None else baseline.title,
+        "gain": "" if baseline is None else signed(-baseline.gain, 1),
+        "p_baseline": "" if baseline is None else p_text(baseline.p_value),
         "p_best": p_text(p),
         "labeled": f"{counts.get('train', 0) + counts.get('dev', 0):,}",
         "unlabeled": f"{counts.get('unlabeled', 0) + counts.get('held_out', 0):,}",

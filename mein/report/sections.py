@@ -1,4 +1,4 @@
-"""The page about one run, section by section, as plain data for the template; the verdict comes first."""
+"""The page about one run, section by section, as plain data for the template; what to use comes first."""
 
 import shlex
 from typing import Any
@@ -15,17 +15,19 @@ from mein.evaluation.metrics import (
     risk_coverage,
 )
 from mein.evaluation.rendering import (
+    ADVICE,
+    beside_baseline,
+    effect_of,
     error_text,
     footnote,
     interval_text,
-    p_equals,
+    p_of,
     p_text,
-    sentence_of,
+    reason_of,
     signed,
     title_of,
-    with_interval,
 )
-from mein.evaluation.systems import CLOSED_GATES, EXPERT, MIXTURE, PREVIOUS_RUN, SYSTEMS, TFIDF
+from mein.evaluation.systems import CLOSED_GATES, ENCODER, EXPERT, MIXTURE, PREVIOUS_RUN, SYSTEMS, TFIDF
 from mein.experts.config import SELF_TRAINING_DOCUMENTS
 from mein.report import details as confusions
 from mein.report.charts import (
@@ -43,26 +45,22 @@ from mein.run.prepare import notes
 
 
 def hero(run: Finished) -> dict[str, Any]:
-    """The verdict, its figures, and what to be careful about."""
-    verdict, best = _verdict(run), run.rows[run.best]
-    titles = _tile_titles(run)
-    tiles = [
-        {"title": titles[name], "css": css, **_tile(run.rows[name])}
-        for name, css in ((_before(run), EXPERT), (MIXTURE, MIXTURE))
-        if name in run.rows
-    ]
+    """What to use, the errors of the model and of the baseline, how sure that is, and what to mind."""
+    verdict = _verdict(run)
+    model = verdict.result
+    tiles = [{"title": "This model", "css": MIXTURE, **_tile(model)}]
+    if verdict.baseline is not None:
+        tiles.append(
+            {"title": verdict.baseline.title, "css": verdict.baseline.name, **_tile(verdict.baseline)}
+        )
     return {
-        "css": verdict.outcome,
-        "title": title_of(verdict),
-        "is_self_training": run.is_self_training,
-        "knows_labels_only": run.knows_labels_only,
-        "learns_from_unlabeled": run.learns_from_unlabeled,
-        "fine_tuned": SYSTEMS[CLOSED_GATES].title_in(run.lexicon_gate is not None),
-        "lead": _lead(run),
-        "in_documents": _in_documents(run),
+        "css": verdict.advice,
+        "title": ADVICE[verdict.advice],
+        "reason": reason_of(verdict),
+        "lead": beside_baseline(verdict),
         "tiles": tiles,
-        "sentence": sentence_of(verdict).replace("->", "→"),
-        "documents": counted(best.scores.documents, f"{run.part} document"),
+        "facts": _facts(run),
+        "documents": f"Evaluated on {counted(model.scores.documents, f'{run.part} document')}",
         "cautions": cautions(run),
     }
 
@@ -72,78 +70,69 @@ def _verdict(run: Finished) -> Verdict:
     return run.verdict
 
 
-def _before(run: Finished) -> str:
-    """What the mixture is compared with first: the expert; in self-training the previous run."""
-    return PREVIOUS_RUN if PREVIOUS_RUN in run.rows else EXPERT
-
-
-def _tile_titles(run: Finished) -> dict[str, str]:
-    """The titles of both tiles, naming the unlabeled text only where the expert was not trained on it."""
-    expert = "expert: labels only" if run.knows_labels_only else "expert"
-    both_use_it = run.learns_from_unlabeled and not run.is_self_training
-    mixture = "mixture: with imitators" if both_use_it else "mixture: labels and unlabeled text"
-    return {EXPERT: expert, PREVIOUS_RUN: "previous run", MIXTURE: mixture}
-
-
 def _tile(row: Row) -> dict[str, str]:
-    return {"error": error_text(row), "interval": interval_text(row)}
+    return {"error": error_text(row), "interval": interval_text(row), "wrong": _one_in(row.scores.error)}
 
 
-def _lead(run: Finished) -> str:
-    """By how much, and how sure."""
-    verdict = _verdict(run)
-    result = verdict.result
-    if not verdict.against:
-        error = with_interval(f"{error_text(result)}% error", interval_text(result))
-        return f"The {result.title} has {error}."
-    first, n = verdict.against[0], result.scores.documents
-    assert first.difference is not None, first.name
-    assert first.p_value is not None, first.name
-    if first.gain == 0:
-        return f"{first.title.capitalize()} and {result.title} both have {error_text(result)}% error."
-    low, high = sorted(np.sign(first.gain) * bound for bound in (first.difference.low, first.difference.high))
-    return (
-        f"Error went from {error_text(first)}% to {error_text(result)}%: "
-        f"{percent(abs(first.gain), n)} points {'fewer' if first.gain > 0 else 'more'} "
-        f"(95% interval {percent(low, n)} to {percent(high, n)}; {p_equals(first.p_value)})."
-    ).replace(" -", " −")
+def _one_in(error: float) -> str:
+    """An error as one would say it."""
+    if error == 0:
+        return "no label was wrong"
+    if error > 40:
+        return f"about {error / 10:.0f} of 10 labels are wrong"
+    return f"about 1 label in {100 / error:.0f} is wrong"
 
 
-def _in_documents(run: Finished) -> str:
-    """The same in documents."""
-    if MIXTURE not in run.rows or EXPERT not in run.rows:
-        return ""
-    names = (_before(run), MIXTURE)
-    before, mixture = (run.log_probs(name).argmax(axis=1) == run.label_ids for name in names)
-    corrected, broken = int(np.sum(mixture & ~before)), int(np.sum(before & ~mixture))
-    return (
-        f"Of {counted(len(before), f'{run.part} document')} the {run.rows[names[0]].title} got "
-        f"{np.sum(~before):,} wrong, the mixture {int(np.sum(~mixture)):,}: "
-        f"{corrected:,} corrected, {broken:,} broken."
+def _facts(run: Finished) -> list[tuple[str, str]]:
+    """How sure the difference is, what the unlabeled text gave, and how to get the baseline."""
+    verdict, facts = _verdict(run), []
+    row, n = verdict.baseline, counted(len(run.label_ids), f"{run.part} document")
+    if row is not None and row.difference is not None:
+        low, high = (signed(bound, 1) for bound in (row.difference.low, row.difference.high))
+        facts.append(
+            (
+                "How sure",
+                f"The model is {_better(row)} (95% interval {low} to {high}; {p_of(verdict, row)}), on {n}.",
+            )
+        )
+    imitators = (
+        " Imitators are the part of the model that learns from it." if run.learns_from_unlabeled else ""
     )
+    facts.append(
+        ("Self-training" if run.is_self_training else "Unlabeled text", effect_of(verdict) + imitators)
+    )
+    if row is not None and verdict.advice in ("baseline", "labels"):
+        facts.append(("The baseline", RECIPES[row.name]))
+    return [(name, fact.replace("p = ", "p\u00a0=\u00a0")) for name, fact in facts]
+
+
+RECIPES = {
+    TFIDF: "In scikit-learn: TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True), then LogisticRegression "
+    "with C by cross-validation.",
+    ENCODER: "In scikit-learn: LogisticRegression with C by cross-validation, on the encoder's features.",
+}
+
+
+def _better(row: Row) -> str:
+    if row.gain == 0:
+        return "as good as the baseline"
+    points = percent(abs(row.gain), row.scores.documents)
+    return f"{points} points {'better' if row.gain > 0 else 'worse'} than the baseline"
 
 
 def cautions(run: Finished) -> list[str]:
     """What a reader should know before believing the figures."""
-    best, found = run.rows[run.best], []
+    verdict, found = _verdict(run), []
     if run.part == "dev":
         found.append("There was no test set: these are the dev documents, on which everything was selected.")
     if run.part == "labeled":
         found.append(
-            "There was no test set: each labeled document was evaluated by what had not seen its label, in "
+            "There was no test set. Each labeled document was evaluated by what had not seen its label, in "
             "five folds. The folds share documents, so p is approximate."
         )
-    baseline = run.rows.get(TFIDF)
-    if baseline is not None and baseline.scores.error < best.scores.error:
-        sure = "" if baseline.p_value is None else f" ({p_equals(baseline.p_value)})"
-        found.append(
-            f"TF-IDF with logistic regression has a lower error than the {run.best}: "
-            f"{error_text(baseline)}%{sure}. Consider it."
-        )
-    if best.scores.documents < 300:
-        found.append(
-            f"Only large differences are measurable on {counted(best.scores.documents, 'document')}."
-        )
+    if verdict.has_few_documents:
+        n = counted(verdict.result.scores.documents, "document")
+        found.append(f"Only large differences are measurable on {n}.")
     if run.counts.get("train_in_test", 0) + run.counts.get("dev_in_test", 0) > 0:
         found.append("Some labeled documents are also in the test set: its error looks too good.")
     return found
@@ -158,6 +147,7 @@ def sections(run: Finished, key: str) -> dict[str, Any]:
     return {
         "name": run.name,
         "hero": hero(run),
+        "controls": controls(run),
         "trained": trained(run),
         "table": table(run),
         "forest": forest(f"{key}-forest", bars, "Error of each system"),
@@ -170,6 +160,35 @@ def sections(run: Finished, key: str) -> dict[str, Any]:
         "steps": steps(run),
         "made": made(run),
     }
+
+
+def controls(run: Finished) -> dict[str, Any]:
+    """What the comparison with the controls shows: who gets the credit, and how many documents changed."""
+    verdict = _verdict(run)
+    return {
+        "css": verdict.outcome,
+        "title": title_of(verdict),
+        "sentence": effect_of(verdict),
+        "is_self_training": run.is_self_training,
+        "knows_labels_only": run.knows_labels_only,
+        "learns_from_unlabeled": run.learns_from_unlabeled,
+        "fine_tuned": SYSTEMS[CLOSED_GATES].title_in(run.lexicon_gate is not None),
+        "in_documents": _in_documents(run),
+    }
+
+
+def _in_documents(run: Finished) -> str:
+    """How many labels the mixture corrected, and how many it broke."""
+    if MIXTURE not in run.rows or EXPERT not in run.rows:
+        return ""
+    names = (PREVIOUS_RUN if PREVIOUS_RUN in run.rows else EXPERT, MIXTURE)
+    before, mixture = (run.log_probs(name).argmax(axis=1) == run.label_ids for name in names)
+    corrected, broken = int(np.sum(mixture & ~before)), int(np.sum(before & ~mixture))
+    return (
+        f"Of {counted(len(before), f'{run.part} document')} the {run.rows[names[0]].title} got "
+        f"{np.sum(~before):,} wrong, the mixture {int(np.sum(~mixture)):,}: "
+        f"{corrected:,} corrected, {broken:,} broken."
+    )
 
 
 def trained(run: Finished) -> dict[str, Any]:
@@ -210,13 +229,14 @@ def table(run: Finished) -> dict[str, Any]:
     best = min(row.scores.error for row in run.rows.values())
     return {
         "metrics": [metric.title for metric in metrics_beside_error()],
-        "footnote": footnote(),
+        "footnote": footnote(is_approximate=run.part == "labeled"),
+        "reference": run.best,
         "rows": [
             {
                 "title": row.title,
                 "meaning": SYSTEMS[name].meaning if name in SYSTEMS else "",
                 "css": name,
-                "is_mixture": name == MIXTURE,
+                "is_reference": name == run.best,
                 "is_best": row.scores.error == best,
                 "error": error_text(row),
                 "interval": interval_text(row),
@@ -268,8 +288,8 @@ def components(run: Finished, key: str) -> dict[str, Any] | None:
 
 
 def confusion(run: Finished, key: str) -> dict[str, Any]:
-    """The confusion matrices of the expert and the mixture; for many classes, the most confused pairs."""
-    Y, systems = len(run.classes), [n for n in (EXPERT, MIXTURE) if n in run.rows]
+    """The confusion matrices of the mixture and the expert; for many classes, the most confused pairs."""
+    Y, systems = len(run.classes), [n for n in (MIXTURE, EXPERT) if n in run.rows]
     counts = {
         name: confusions.confusion(run.label_ids, run.log_probs(name).argmax(axis=1), Y) for name in systems
     }

@@ -10,10 +10,11 @@ import pyarrow.parquet as pq
 from mein.config import Config
 from mein.data.corpus import digest_of_texts, read_all
 from mein.errors import InputError
-from mein.evaluation.baseline import tfidf_baseline
-from mein.evaluation.comparison import Credited, Row, Verdict, compare, verdict_of
+from mein.evaluation.baseline import logistic_regression, tfidf_baseline
+from mein.evaluation.comparison import Credited, Part, Row, Verdict, compare, verdict_of
 from mein.evaluation.rendering import sentence_of
 from mein.evaluation.systems import (
+    ENCODER,
     EXPERT,
     IMITATORS_ONLY,
     MIXTURE,
@@ -27,7 +28,7 @@ from mein.mixture.mixture import random_alpha
 from mein.model.artefacts import read_done, seal, verify
 from mein.model.loading import Classifiers
 from mein.model.model import Encoded, Model
-from mein.run.folds import OUT_OF_FOLD, log_probs_out_of_fold
+from mein.run.folds import log_probs_out_of_fold
 from mein.run.prepare import counted
 from mein.run.state import Run
 from mein.run.warm_start import has_previous_run, load_previous_run
@@ -36,7 +37,7 @@ from mein.runtime.files import atomic_path
 from mein.runtime.progress import QUIET, Reporter
 from mein.runtime.ranks import is_first
 from mein.runtime.run_folder import RunFolder
-from mein.text.ragged import concatenate
+from mein.text.ragged import concatenate, parted
 
 
 def evaluate(run: Run, *, has_baseline: bool = True) -> list[Row]:
@@ -53,13 +54,14 @@ def evaluate(run: Run, *, has_baseline: bool = True) -> list[Row]:
     knows_dev = part != "dev" or run.is_folded
     with folder.timed("evaluation"):
         classifiers = Classifiers(folder, config, run.device, knows_dev=knows_dev, indexer=run.indexer)
-        if part == OUT_OF_FOLD:
+        if part == "labeled":  # by what has not seen their labels
             held, systems = log_probs_out_of_fold(run)
             texts, ids = [texts[row] for row in held], ids[held]
         else:
-            systems = _baseline(run, texts, holds_dev=part == "dev") if has_baseline else {}
+            documents = encoded(classifiers.mixture, part, texts, run.runtime.reporter)
+            systems = _baselines(run, texts, documents, holds_dev=part == "dev") if has_baseline else {}
             systems |= previous_run_log_probs(folder, config, part, texts) if has_baseline else {}
-            systems |= log_probs_of_all(classifiers, part, texts, run.runtime.reporter)
+            systems |= log_probs_of_all(classifiers, part, documents, run.runtime.reporter)
     rows = compare(ids, systems, seed=config.seed, has_lexicon=run.has_lexicon)
     _write_predictions(folder / "predictions.parquet", ids, systems)
     if run.has_imitators:
@@ -67,7 +69,7 @@ def evaluate(run: Run, *, has_baseline: bool = True) -> list[Row]:
     folder.rewind("verdict", 0)
     for row in rows:
         folder.record("verdict", part=part, **row.to_dict())
-    verdict = verdict_of(rows, credited(config))
+    verdict = verdict_of(rows, credited(config), part)
     folder.record("verdict", **verdict.to_dict(), headline=sentence_of(verdict))
     seal(folder)
     return rows
@@ -92,11 +94,10 @@ def credited(config: Config) -> Credited:
 
 
 def log_probs_of_all(
-    classifiers: Classifiers, part: str, texts: Sequence[str], reporter: Reporter = QUIET
+    classifiers: Classifiers, part: str, documents: Encoded, reporter: Reporter = QUIET
 ) -> dict[str, np.ndarray]:
-    """log p(y | X) (n, Y) of every network of a run, in the order of its table, on a part's texts."""
+    """log p(y | X) (n, Y) of every network of a run, in the order of its table, on a part's documents."""
     mixture = classifiers.mixture
-    documents = _encoded(mixture, part, texts, reporter)
     alpha = mixture.alpha(documents)
     found = dict[str, np.ndarray]()
     known: tuple[Model, np.ndarray] | None = None
@@ -105,7 +106,7 @@ def log_probs_of_all(
         nonlocal known  # fine-tuning may have left the weights of an expert as they were
         if known is None or not model.networks.has_expert_of(known[0].networks):
             known = None  # gives its memory back first
-            with reporter.task(f"expert on {part}", len(texts)) as task:
+            with reporter.task(f"expert on {part}", len(documents.words)) as task:
                 known = model, model.networks.logits(documents.words, task)
         return known[1]
 
@@ -121,11 +122,11 @@ def log_probs_of_all(
     return found
 
 
-def _encoded(model: Model, part: str, texts: Sequence[str], reporter: Reporter) -> Encoded:
+def encoded(model: Model, part: str, texts: Sequence[str], reporter: Reporter = QUIET) -> Encoded:
     """A part's texts as numbers, some at a time: a frozen encoder may be slow."""
     with reporter.task(f"encoding {part}", len(texts)) as task:
-        encoded = [model.encode(chunk) for chunk in counted([texts], task)]
-    words, pieces = (concatenate(getattr(one, name) for one in encoded) for name in ("words", "pieces"))
+        chunks = [model.encode(chunk) for chunk in counted([texts], task)]
+    words, pieces = (concatenate(getattr(one, name) for one in chunks) for name in ("words", "pieces"))
     return Encoded(words, pieces, model.indexer.reader is None)
 
 
@@ -139,19 +140,27 @@ def previous_run_log_probs(
     return {PREVIOUS_RUN: previous.log_probs(texts)}
 
 
-def _baseline(run: Run, texts: Sequence[str], holds_dev: bool) -> dict[str, np.ndarray]:
-    """The baseline chooses nothing on dev, so it learns from the dev labels too, unless evaluated on them."""
+def _baselines(run: Run, texts: Sequence[str], documents: Encoded, holds_dev: bool) -> dict[str, np.ndarray]:
+    """log p(y | X) (n, Y) of the baselines, on TF-IDF and on the features of a frozen encoder.
+
+    They choose nothing on dev, so they learn from the dev labels too, unless evaluated on them.
+    """
     parts = ("train",) if holds_dev or run.labeled.is_folded else ("train", "dev")
     examples = [run.labeled.examples(part) for part in parts]
     known = run.labeled.train_texts + (run.labeled.dev_texts if "dev" in parts else [])
     ids, weights = (np.concatenate(arrays) for arrays in zip(*examples, strict=True))
-    return {TFIDF: tfidf_baseline(known, ids, texts, run.classes, weights)}
+    found = {TFIDF: tfidf_baseline(known, ids, texts, run.classes, weights)}
+    if run.row_size:
+        features = np.concatenate([parted(run.store(part).words(), run.row_size)[0] for part in parts])
+        fit = logistic_regression(features, ids, weights, run.classes)
+        found[ENCODER] = fit.log_probs(parted(documents.words, run.row_size)[0])
+    return found
 
 
-def _evaluated_part(run: Run) -> tuple[str, list[str], np.ndarray]:
+def _evaluated_part(run: Run) -> tuple[Part, list[str], np.ndarray]:
     """The test documents; where there are none, dev, on which everything was chosen, or all in folds."""
     if run.corpus.test is None and run.labeled.is_folded:
-        return OUT_OF_FOLD, run.labeled.train_texts, run.labeled.train_ids
+        return "labeled", run.labeled.train_texts, run.labeled.train_ids
     if run.corpus.test is None:
         return "dev", run.labeled.dev_texts, run.labeled.dev_ids
     texts, values = read_all(run.corpus.test)

@@ -8,19 +8,20 @@ views, and the teacher's two weights of a fold are chosen by predictions for the
 import hashlib
 import math
 import shutil
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import torch
+from scipy.sparse import csr_array
 from scipy.special import log_softmax
-from sklearn.feature_extraction.text import TfidfVectorizer
 
 from mein.data.labels import listed
 from mein.data.splits import text_key
+from mein.evaluation import baseline
 from mein.evaluation.systems import (
     CLOSED_GATES,
+    ENCODER,
     EXPERT,
     IMITATORS_ONLY,
     MIXTURE,
@@ -54,13 +55,12 @@ from mein.runtime.seeds import derive_seed
 from mein.runtime.tensors import load_tensors
 from mein.store.store import Store
 from mein.store.writing import drawn_from_few_shards, write_excerpt
-from mein.text.ragged import concatenate
-from mein.training.linear import Reduced, fit_in_folds, folds_of
+from mein.text.ragged import concatenate, parted
+from mein.training.linear import Reduced, folds_of
 from mein.training.stages import center_evidence, train_imitators
 
 FOLDS = 5
 COMPONENTS = "folds"
-OUT_OF_FOLD = "labeled"  # the name of what is evaluated where there is no test set
 EPOCHS = 0.4  # of stage 2's, for the imitators of a fold: with all, errors are 1% lower (log/),
 AFFORDABLE = 400_000  # so that text of up to this many pieces has all of them
 SCORED_DOCUMENTS = 500  # held out, on which a fold's imitators are validated
@@ -322,7 +322,8 @@ def log_probs_out_of_fold(run: Run) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         found: np.ndarray = log_softmax(examples.nested(), axis=1)
         return found
 
-    systems = {TFIDF: nested(_examples_of(run, _floor(run, fold)[None], fold))}
+    rows = np.flatnonzero(fold >= 0)
+    systems = {name: log_probs[rows] for name, log_probs in _floor(run, fold).items()}
     systems[EXPERT] = nested(_examples_of(run, views, fold, len(views)))
     for name in (CLOSED_GATES, RANDOM_IMITATORS):
         if name in run.systems:
@@ -330,14 +331,15 @@ def log_probs_out_of_fold(run: Run) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     if run.has_imitators:
         systems[IMITATORS_ONLY] = nested(_examples_of(run, known["alpha"].sum(axis=0, keepdims=True), fold))
         systems[MIXTURE] = nested(_examples(run, MIXTURE, known)[0])
-    return np.flatnonzero(fold >= 0), systems
+    return rows, systems
 
 
-def _floor(run: Run, fold: np.ndarray) -> np.ndarray:
-    """Logits out of fold (n, Y) of TF-IDF with logistic regression, C by the same folds."""
-    labeled = run.labeled
-    texts: Sequence[str] = labeled.train_texts
-    vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"\w+")
-    has_words = any(map(vectorizer.build_analyzer(), texts))
-    x = Reduced.of([vectorizer.fit_transform(texts) if has_words else np.zeros((len(texts), 0))]).rows
-    return fit_in_folds(x, labeled.train_ids, fold_weights(run, fold), fold, run.classes).out_of_fold
+def _floor(run: Run, fold: np.ndarray) -> dict[str, np.ndarray]:
+    """log p(y | X) (n, Y) of the baselines on each labeled document, by fits that have not seen its fold."""
+    labeled, Y = run.labeled, run.classes
+    (words,) = baseline.tfidf_features(labeled.train_texts)
+    features = {TFIDF: Reduced.of([words if isinstance(words, np.ndarray) else csr_array(words)]).rows}
+    if run.row_size:
+        features[ENCODER] = parted(run.store("train").words(), run.row_size)[0]
+    examples = (labeled.train_ids, fold_weights(run, fold), fold, Y)
+    return {name: baseline.log_probs_out_of_fold(x, *examples) for name, x in features.items()}

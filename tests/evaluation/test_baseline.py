@@ -1,13 +1,20 @@
-"""The baseline learns, has a column for every class, and falls back to the prior."""
+"""The baselines are those of scikit-learn, have a column for every class, and fall back to the prior."""
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 from scipy.special import logsumexp
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
+from sklearn.model_selection import GridSearchCV, StratifiedKFold
 
-from mein.evaluation.baseline import tfidf_baseline
+from mein.evaluation import baseline
+from mein.evaluation.baseline import (
+    log_probs_out_of_fold,
+    logistic_regression,
+    tfidf_baseline,
+    tfidf_features,
+)
 
 TEXTS = [
     "a fine film",
@@ -22,22 +29,116 @@ TEXTS = [
 LABELS = np.array([1, 1, 0, 0, 0, 1, 0, 1])
 
 
-def test_it_equals_the_pipeline_of_scikit_learn() -> None:
-    pipeline = make_pipeline(
-        TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"\w+"),
-        LogisticRegression(C=30.0, max_iter=1000, tol=1e-8),
-    )
-    unseen = ["a fine story", "not fun", "good, not dull", ""]
-    expected = pipeline.fit(TEXTS, LABELS).predict_proba(unseen)
-    log_probs = tfidf_baseline(TEXTS, LABELS, unseen, classes=2)
-    np.testing.assert_allclose(np.exp(log_probs), expected, atol=2e-3)  # single precision inside
+def noisy_texts(n: int, classes: int, seed: int) -> tuple[list[str], np.ndarray]:
+    """Texts of ten words, of which one tells the class three times in four."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(classes, size=n)
+    told = np.where(rng.random(n) < 0.75, labels, rng.integers(classes, size=n))
+    noise = rng.integers(60, size=(n, 9))
+    return [
+        " ".join([f"told{y}", *(f"word{w}" for w in row)]) for y, row in zip(told, noise, strict=True)
+    ], labels
 
 
-def test_it_learns_from_pairs_of_words_and_single_letters() -> None:
-    texts = ["not x", "y not", "x", "y"] * 3
-    labels = np.array([1, 0, 0, 1] * 3)
-    log_probs = tfidf_baseline(texts, labels, ["not x", "y not", "x", "y"], classes=2)
-    np.testing.assert_array_equal(log_probs.argmax(axis=1), [1, 0, 0, 1])
+@pytest.mark.parametrize(("n", "classes", "seed"), [(120, 2, 0), (150, 4, 1), (90, 3, 2), (200, 2, 3)])
+def test_c_and_probabilities_equal_those_of_scikit_learn(n: int, classes: int, seed: int) -> None:
+    texts, labels = noisy_texts(n, classes, seed)
+    unseen = [*noisy_texts(40, classes, seed + 100)[0], ""]
+    words = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True)
+    x = words.fit_transform(texts)
+    search = GridSearchCV(
+        LogisticRegression(max_iter=2000),
+        {"C": [0.3, 1, 3, 10, 30]},
+        cv=StratifiedKFold(5, shuffle=True, random_state=0),
+    ).fit(x, labels)
+    (known,) = tfidf_features(texts)
+    fit = logistic_regression(known, labels, None, classes)
+    assert fit.strength == search.best_params_["C"]
+    expected = search.predict_proba(words.transform(unseen))
+    found = np.exp(tfidf_baseline(texts, labels, unseen, classes, np.ones(n)))
+    assert_allclose(found, expected, rtol=1e-9)
+
+
+def test_c_differs_between_problems() -> None:
+    """Otherwise equal C would prove nothing."""
+    found = set()
+    for n, classes, seed in [(120, 2, 0), (150, 4, 1), (90, 3, 2), (200, 2, 3)]:
+        texts, labels = noisy_texts(n, classes, seed)
+        found.add(logistic_regression(tfidf_features(texts)[0], labels, None, classes).strength)
+    assert len(found) > 1
+
+
+def test_dense_features_keep_their_precision() -> None:
+    rng = np.random.default_rng(0)
+    x, labels = rng.normal(size=(80, 5)).astype(np.float32), rng.integers(3, size=80)
+    fit = logistic_regression(x, labels, None, classes=3)
+    assert fit.strength is not None
+    expected = LogisticRegression(C=fit.strength, max_iter=2000).fit(x, labels).predict_log_proba(x)
+    assert_allclose(fit.log_probs(x), expected, rtol=1e-4)
+    assert fit.log_probs(x).dtype == np.float64
+
+
+def test_weights_count_in_the_choice_of_c_too() -> None:
+    """Documents of weight 0 are as if they were not there: here, those whose labels are wrong."""
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=(200, 2))
+    labels = (x[:, 0] > 0).astype(np.int64)
+    wrong = rng.permutation(200)[:80]
+    labels[wrong] = 1 - labels[wrong]
+    weights = np.ones(200)
+    weights[wrong] = 0.0
+    fit = logistic_regression(x, labels, weights, classes=2)
+    right = labels == fit.log_probs(x).argmax(axis=1)
+    assert right[weights > 0].mean() > 0.95
+    assert fit.strength == 30.0  # what is separable wants little regularization
+    assert logistic_regression(x, labels, None, classes=2).strength != 30.0
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "labels",
+    [[0, 0, 0, 0, 0, 0, 0, 1], [0, 0, 0, 1, 1, 1, 2, 3], [0, 1, 2, 3, 4, 5, 6, 7], [0, 0, 1, 1, 2, 2, 3, 3]],
+    ids=["singleton", "fewer than folds", "all singletons", "pairs"],
+)
+def test_classes_with_fewer_documents_than_folds(labels: list[int]) -> None:
+    log_probs = tfidf_baseline(TEXTS, np.array(labels), TEXTS, classes=9)
+    assert_allclose(logsumexp(log_probs, axis=1), 0.0, atol=1e-12)
+    assert np.isfinite(log_probs).all()
+
+
+def test_above_5000_documents_c_is_chosen_on_a_stratified_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts, labels = noisy_texts(300, 3, 0)
+    (x,) = tfidf_features(texts)
+    monkeypatch.setattr(baseline, "MOST_SEARCHED", 150)
+    rows = baseline._stratified(labels, 150)
+    assert len(np.unique(rows)) == 150
+    assert np.abs(np.bincount(labels[rows]) - np.bincount(labels) / 2).max() <= 1
+    fit = logistic_regression(x, labels, None, classes=3)
+    assert fit.strength == logistic_regression(x[rows], labels[rows], None, classes=3).strength
+    expected = LogisticRegression(C=fit.strength, max_iter=2000).fit(x, labels).predict_proba(x)
+    assert_allclose(np.exp(fit.log_probs(x)), expected, rtol=1e-9)  # of all documents
+
+
+def test_out_of_fold_no_document_teaches_itself_and_c_is_that_of_other_folds() -> None:
+    texts, labels = noisy_texts(120, 3, 5)
+    (x,) = tfidf_features(texts)
+    fold = np.arange(120) % 5
+    fold[:2] = -1
+    found = log_probs_out_of_fold(x, labels, np.ones(120), fold, 3)
+    grid = (0.3, 1.0, 3.0, 10.0, 30.0)
+    of_all = {}
+    for k in range(5):
+        rest = fold != k
+        for C in grid:
+            fit = LogisticRegression(C=C, max_iter=2000).fit(x[rest], labels[rest])
+            of_all[C, k] = fit.predict_log_proba(x[fold == k])
+    for k in range(5):
+        right = [
+            sum(float(np.mean(of_all[C, j].argmax(1) == labels[fold == j])) for j in range(5) if j != k)
+            for C in grid
+        ]
+        C = grid[int(np.argmax(np.round(right, 9)))]
+        assert_allclose(found[fold == k], of_all[C, k], rtol=1e-7, atol=1e-9)
 
 
 def test_it_has_a_column_for_a_class_that_was_never_seen() -> None:

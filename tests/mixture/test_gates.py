@@ -26,7 +26,7 @@ from mein.mixture.gates import (
 from mein.model.loading import Classifiers
 from mein.run import state as workspace
 from mein.run.documents import read_labeled
-from mein.run.evaluate import log_probs_of_all
+from mein.run.evaluate import encoded, log_probs_of_all
 from mein.run.pipeline import train_and_evaluate
 from mein.runtime.progress import Quiet
 from mein.runtime.run_folder import RunFolder
@@ -223,9 +223,9 @@ def test_the_mixture_is_not_worse_on_dev_than_its_expert_beyond_chance(
     corpus, folder = tiny.corpus(), RunFolder(tmp_path / "run")
     train_and_evaluate(config, corpus, folder.path, Quiet(), controls=())
     labeled = read_labeled(config, corpus)
-    systems = log_probs_of_all(
-        Classifiers(folder, config, torch.device("cpu"), knows_dev=False), "dev", labeled.dev_texts
-    )
+    classifiers = Classifiers(folder, config, torch.device("cpu"), knows_dev=False)
+    dev = encoded(classifiers.mixture, "dev", labeled.dev_texts)
+    systems = log_probs_of_all(classifiers, "dev", dev)
     assert not is_worse(systems[MIXTURE], systems[EXPERT], labeled.dev_ids)
 
 

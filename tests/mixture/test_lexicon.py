@@ -33,7 +33,7 @@ from mein.report.card import card
 from mein.report.page import page
 from mein.report.record import read_finished
 from mein.run.algorithm import learned_imitators
-from mein.run.evaluate import log_probs_of_all
+from mein.run.evaluate import encoded, log_probs_of_all
 from mein.run.pipeline import train_and_evaluate
 from mein.run.prepare import prepare
 from mein.run.state import evidence, evidence_on
@@ -266,9 +266,9 @@ def test_dev_is_evaluated_with_that_of_train_and_predictions_use_both(finished: 
     model = load_model(finished, "cpu")
     assert model.lexicon is not None
     texts = run.labeled.dev_texts
-    on_dev = log_probs_of_all(
-        Classifiers(folder, run.config, torch.device("cpu"), knows_dev=False), "dev", texts
-    )[MIXTURE]
+    classifiers = Classifiers(folder, run.config, torch.device("cpu"), knows_dev=False)
+    dev_documents = encoded(classifiers.mixture, "dev", texts)
+    on_dev = log_probs_of_all(classifiers, "dev", dev_documents)[MIXTURE]
     assert not np.allclose(on_dev, model.log_probs(texts))
     model.lexicon = of_train.with_gate(model.lexicon.gate)
     np.testing.assert_array_equal(on_dev, model.log_probs(texts))
