@@ -81,16 +81,27 @@ def reason_of(verdict: Verdict) -> str:
     title, is_measurable = verdict.baseline.title, verdict.baseline.is_measurable
     return {
         "model": f"It has measurably fewer errors than the best baseline, {title}.",
-        "baseline": f"{title} has measurably fewer errors than the model."
+        "baseline": f"{capitalized(title)} has measurably fewer errors than the model."
         if is_measurable
         else f"The model is no better than {title}, which is simpler. A gain worth the effort is unlikely.",
         "labels": f"The model was selected on these documents, so they cannot show that it beats {title}. "
         "Evaluate it on a test set."
         if is_measurable
         else f"There are too few {verdict.part} documents to tell whether the model beats {title}. "
-        f"About {_rounded(verdict.enough_documents)} should do. Until then, use the baseline: it is simpler.",
+        f"About {_rounded(verdict.enough_documents)} should do. {_until_then(verdict.baseline)}",
         "unknown": f"The model was not compared with {title}.",
     }[verdict.advice]
+
+
+def capitalized(text: str) -> str:
+    """With its first letter in upper case, the others as they are."""
+    return text[:1].upper() + text[1:]
+
+
+def _until_then(baseline: Row) -> str:
+    if baseline.gain > 0:
+        return "So far its lower error may be chance, and the baseline is simpler."
+    return "Until then, use the baseline: it is simpler."
 
 
 def _rounded(number: int | None) -> str:

@@ -69,7 +69,7 @@ def _row(run: Finished, name: str, best: Finished | None) -> dict[str, Any]:
         "interval": interval_text(row),
         "is_best": run is best,
         "baseline": "" if baseline is None else error_text(baseline),
-        "baseline_title": "" if baseline is None else baseline.title,
+        "baseline_title": "" if baseline is None else f"against {baseline.title}",
         "gain": "" if baseline is None else signed(-baseline.gain, 1),
         "p_baseline": "" if baseline is None else p_text(baseline.p_value),
         "p_best": p_text(p),

@@ -17,6 +17,7 @@ from mein.evaluation.metrics import (
 from mein.evaluation.rendering import (
     ADVICE,
     beside_baseline,
+    capitalized,
     effect_of,
     error_text,
     footnote,
@@ -51,7 +52,11 @@ def hero(run: Finished) -> dict[str, Any]:
     tiles = [{"title": "This model", "css": MIXTURE, **_tile(model)}]
     if verdict.baseline is not None:
         tiles.append(
-            {"title": verdict.baseline.title, "css": verdict.baseline.name, **_tile(verdict.baseline)}
+            {
+                "title": capitalized(verdict.baseline.title),
+                "css": verdict.baseline.name,
+                **_tile(verdict.baseline),
+            }
         )
     return {
         "css": verdict.advice,

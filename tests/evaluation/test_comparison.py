@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,9 +12,20 @@ from scipy.stats import binomtest
 
 from mein.evaluation.comparison import Row, Verdict, compare, verdict_of
 from mein.evaluation.metrics import evaluate
-from mein.evaluation.rendering import p_equals, p_text, render, sentence_of, title_of
+from mein.evaluation.rendering import (
+    ADVICE,
+    footnote,
+    lines_of,
+    p_equals,
+    p_text,
+    reason_of,
+    render,
+    sentence_of,
+    title_of,
+)
 from mein.evaluation.systems import (
     CLOSED_GATES,
+    ENCODER,
     EXPERT,
     IMITATORS_ONLY,
     MIXTURE,
@@ -68,9 +80,21 @@ def test_without_the_reference_nothing_is_compared() -> None:
     found = verdict_of([row])
     assert (found.outcome, found.result, found.against) == ("untested", row, ())
     assert title_of(found) == "Trained on labels only"
-    assert sentence_of(found) == (
-        "The effect of the unlabeled text was not measured: expert only, 14.2% error."
-    )
+    assert (found.baseline, found.advice) == (None, "unknown")
+    assert sentence_of(found) == "14.2% error. It was trained on labels only."
+    assert reason_of(found) == "No baseline was evaluated on these documents."
+
+
+def test_without_a_mixture_the_expert_is_compared() -> None:
+    rows = rows_of(**{TFIDF: 200}, expert=142)
+    assert [row.p_value for row in rows] == [pytest.approx(2 / 2**58), None]
+    found = verdict_of(rows)
+    assert (found.outcome, found.advice) == ("untested", "model")
+    assert lines_of(found) == [
+        "Use this model.",
+        "14.2% error, 5.8 points below TF-IDF + logistic regression (p < 0.0001).",
+        "It was trained on labels only.",
+    ]
 
 
 def test_a_mixture_without_controls_claims_nothing() -> None:
@@ -78,7 +102,8 @@ def test_a_mixture_without_controls_claims_nothing() -> None:
     found = verdict_of(compare(LABELS, systems, seed=0))
     assert title_of(found) == "Trained without controls"
     assert sentence_of(found) == (
-        "The effect of the unlabeled text was not measured: mixture only, 9.8% error."
+        "9.8% error, 10.2 points below TF-IDF + logistic regression (p < 0.0001). "
+        "The effect of the unlabeled text is unknown: the controls were not trained."
     )
 
 
@@ -99,9 +124,7 @@ def test_it_helped_where_the_mixture_beats_the_expert_and_closed_gates() -> None
     assert [row.p_value for row in found.against] == pytest.approx([2 / 2**44, 2 / 2**9])
     assert title_of(found) == "The unlabeled text helped"
     assert sentence_of(found) == (
-        "The unlabeled text helped: 14.2% -> 9.8% error (p < 0.0001, expert vs mixture) "
-        "and 10.7% -> 9.8% error (p = 0.0039, expert + lexicon, fine-tuned vs mixture: "
-        "the same fine-tuning without the imitators)."
+        "9.8% error. The unlabeled text helped: 10.7% error without it (p = 0.0039)."
     )
 
 
@@ -110,16 +133,15 @@ def test_a_gain_that_fine_tuning_alone_explains_is_no_help() -> None:
     found = verdict(142, 102, 98)
     assert found.outcome == "unclear"
     assert title_of(found) == "No measurable help from the unlabeled text"
-    sentence = sentence_of(found)
-    assert sentence.startswith("The unlabeled text did not help measurably: 14.2% -> 9.8% error")
-    assert "10.2% -> 9.8% error (p = 0.12, expert + lexicon, fine-tuned vs mixture" in sentence
-    assert sentence.endswith("; the difference from expert + lexicon, fine-tuned may be chance.")
+    assert sentence_of(found) == (
+        "9.8% error. The unlabeled text did not help measurably: 10.2% error without it (p = 0.12)."
+    )
 
 
 def test_no_difference_at_all_is_no_help() -> None:
-    sentence = sentence_of(verdict(98, 98, 98))
-    assert sentence.startswith("The unlabeled text did not help measurably: 9.8% -> 9.8% error")
-    assert sentence.endswith("; the difference from expert and expert + lexicon, fine-tuned may be chance.")
+    assert sentence_of(verdict(98, 98, 98)) == (
+        "9.8% error. The unlabeled text did not help measurably: 9.8% error without it (p = 1.00)."
+    )
 
 
 @pytest.mark.parametrize(("expert", "closed_gates"), [(98, 98), (200, 98), (98, 200), (150, 98)])
@@ -127,18 +149,27 @@ def test_it_hurt_where_either_control_beats_the_mixture(expert: int, closed_gate
     found = verdict(expert, closed_gates, 150)
     assert found.outcome == "hurt"
     assert title_of(found) == "The unlabeled text hurt"
-    assert sentence_of(found).startswith("The unlabeled text hurt: ")
+    assert sentence_of(found) == ("15.0% error. The unlabeled text hurt: 9.8% error without it (p < 0.0001).")
+
+
+def test_it_hurt_by_the_control_that_is_measurably_better() -> None:
+    """One of 20 documents fewer, but as many more on others: not measurable; the other of 10, all won."""
+    systems = {
+        EXPERT: answers(range(300, 340)),
+        CLOSED_GATES: answers(range(50)),
+        MIXTURE: answers(range(60)),
+    }
+    found = verdict_of(compare(LABELS, systems, seed=0))
+    assert found.outcome == "hurt"
+    assert [row.is_measurable for row in found.against] == [False, True]
+    assert "5.0% error without it (p = 0.0020)" in sentence_of(found)
 
 
 def test_without_closed_gates_the_effect_is_unknown() -> None:
     rows = rows_of(expert=142, mixture=98)
     assert verdict_of(rows).outcome == "untested"
-    assert sentence_of(verdict_of(rows)) == (
-        "Without closed gates the effect of the unlabeled text is unknown: "
-        "14.2% -> 9.8% error (p < 0.0001, expert vs mixture)."
-    )
-    assert sentence_of(verdict_of(rows, "imitators")).startswith(
-        "Without closed gates the effect of the imitators is unknown: "
+    assert sentence_of(verdict_of(rows, "imitators")) == (
+        "9.8% error. The effect of the imitators is unknown: the controls were not trained."
     )
 
 
@@ -149,7 +180,7 @@ def test_imitators_get_the_credit_where_the_expert_was_trained_on_the_text_itsel
     mixture: int, effect: str
 ) -> None:
     found = verdict_of(rows_of(expert=142, closed=142, mixture=mixture), "imitators")
-    assert sentence_of(found).startswith(f"The imitators {effect}: 14.2% -> ")
+    assert f"% error. The imitators {effect}: 14.2% error without them (p " in sentence_of(found)
     assert "imitators" in title_of(found)
 
 
@@ -167,20 +198,101 @@ def test_a_self_training_round_is_compared_with_the_previous_run_only(
     rows = rows_of(**{PREVIOUS_RUN: errors}, expert=600, closed=600, mixture=98)
     found = verdict_of(rows, "self-training")
     assert (found.outcome, title_of(found)) == (outcome, title)
-    assert sentence_of(found).startswith(f"This self-training round {sentence} the previous run: ")
+    assert sentence_of(found).startswith(
+        f"9.8% error. This self-training round {sentence} the previous run, {errors / 10:.1f}% (p "
+    )
     assert "expert" not in sentence_of(found)
     lone = verdict_of(rows_of(expert=600, mixture=98), "self-training")
     assert sentence_of(lone) == (
-        "Self-training was not compared with the previous run: mixture only, 9.8% error."
+        "9.8% error. This self-training round was not compared with the previous run."
     )
 
 
+@pytest.mark.parametrize(
+    ("baseline", "model", "n", "advice", "sentence"),
+    [
+        (range(213), range(128), 1_000, "model", "12.8% error, 8.5 points below {} (p < 0.0001)."),
+        (range(380), range(382), 1_000, "baseline", "No better than {}: 38.2% against 38.0% error (p "),
+        (range(382), range(10, 390), 1_000, "baseline", "No better than {}: 38.0% against 38.2% error (p "),
+        (range(100), range(150), 1_000, "baseline", "Worse than {}: 15.0% against 10.0% error (p < 0.0001). "
+         "Use the baseline."),
+        (range(30), range(10, 37), 100, "labels", "No better than {}: 27.0% against 30.0% error (p = 0.63)."),
+        (range(0), range(0), 100, "baseline", "No better than {}: 0.0% against 0.0% error (p = 1.00)."),
+    ],
+)  # fmt: skip
+def test_the_verdict_advises_what_is_measurably_better(
+    baseline: range, model: range, n: int, advice: str, sentence: str
+) -> None:
+    """Where nothing is, the baseline, unless a gain of a tenth of its errors is likely enough."""
+    systems = {TFIDF: answers(baseline, n), EXPERT: answers(range(60), n), MIXTURE: answers(model, n)}
+    found = verdict_of(compare(np.arange(n) % 2, systems, seed=0))
+    assert found.advice == advice
+    assert sentence_of(found).startswith(sentence.format("TF-IDF + logistic regression"))
+    assert (found.enough_documents is not None) == (advice == "labels")
+
+
+def test_the_best_baseline_is_named() -> None:
+    for tfidf, encoder, name in [(200, 150, ENCODER), (150, 200, TFIDF), (150, 150, TFIDF)]:
+        found = verdict_of(rows_of(**{TFIDF: tfidf, ENCODER: encoder}, expert=90, closed=90, mixture=98))
+        assert found.baseline is not None
+        assert (found.baseline.name, found.advice) == (name, "model")
+        assert f"below {SYSTEMS[name].title}" in sentence_of(found)
+        assert SYSTEMS[name].title in reason_of(found)
+
+
+def test_enough_documents_are_four_times_as_many_for_half_the_width() -> None:
+    """30 to 27 of 100, of which 10 and 7 are wrong in one only: about 3 +- 8 points."""
+    systems = {TFIDF: answers(range(30), 100), MIXTURE: answers(range(10, 37), 100)}
+    found = verdict_of(compare(np.arange(100) % 2, systems, seed=0))
+    assert found.enough_documents is not None
+    assert found.enough_documents == pytest.approx(100 * (8 / 3) ** 2 * (2.8 / 1.96) ** 2, rel=0.1)
+    assert "too few test documents to tell whether the model beats TF-IDF" in reason_of(found)
+    assert "So far its lower error may be chance" in reason_of(found)
+
+
+def test_on_dev_the_model_does_not_win() -> None:
+    """It was selected there."""
+    rows = rows_of(**{TFIDF: 200}, expert=150, closed=140, mixture=98)
+    assert [verdict_of(rows, part=part).advice for part in ("test", "labeled", "dev")] == [
+        "model", "model", "labels"
+    ]  # fmt: skip
+    assert reason_of(verdict_of(rows, part="dev")).endswith("Evaluate it on a test set.")
+    worse = rows_of(**{TFIDF: 50}, expert=150, closed=140, mixture=98)
+    assert verdict_of(worse, part="dev").advice == "baseline"
+
+
+def test_p_of_documents_out_of_fold_is_called_approximate() -> None:
+    rows = rows_of(**{TFIDF: 200}, expert=150, closed=140, mixture=98)
+    found = verdict_of(rows, "imitators", "labeled")
+    assert sentence_of(found).count("(approximate p < 0.0001)") == 2
+    assert footnote(is_approximate=True).endswith("p: McNemar, approximate")
+    assert "approximate" not in sentence_of(verdict_of(rows)) + footnote()
+
+
+def test_each_sentence_is_short() -> None:
+    """At most 25 words, whatever is advised."""
+    seen = set()
+    for tfidf, mixture, n in [(213, 128, 1_000), (380, 382, 1_000), (100, 150, 1_000), (30, 27, 100)]:
+        for part in ("test", "dev", "labeled"):
+            systems = {ENCODER: answers(range(tfidf), n), EXPERT: answers(range(20), n)}
+            systems |= {CLOSED_GATES: answers(range(20), n), MIXTURE: answers(range(mixture), n)}
+            found = verdict_of(compare(np.arange(n) % 2, systems, seed=0), "imitators", part)
+            seen.add(found.advice)
+            for text in (sentence_of(found), reason_of(found)):
+                for sentence in text.split(". "):
+                    assert len(sentence.split()) <= 25, sentence
+    assert seen == set(ADVICE) - {"unknown"}
+
+
 def test_rows_and_verdicts_are_the_same_after_json() -> None:
-    rows = rows_of(expert=142, closed=107, mixture=98)
+    rows = rows_of(**{TFIDF: 200}, expert=142, closed=107, mixture=98)
     assert [Row.from_dict(json.loads(json.dumps(row.to_dict()))) for row in rows] == rows
-    found = verdict_of(rows)
+    found = verdict_of(rows, part="labeled")
     line = json.loads(json.dumps({"stage": "verdict", **found.to_dict()}))
     assert Verdict.from_dict(line) == found
+    assert line["advice"] == "model"
+    earlier = {name: value for name, value in line.items() if name not in ("baseline", "part", "advice")}
+    assert Verdict.from_dict(earlier) == replace(found, baseline=None, part="test")
     with pytest.raises(ValueError, match="unknown verdict: 'won'"):
         Verdict.from_dict(line | {"outcome": "won"})
 
@@ -202,14 +314,14 @@ def test_the_table_is_read_as_printed() -> None:
 
 @pytest.mark.parametrize("n", [1_000, 25_000])
 def test_the_table_fits_80_columns_with_a_line_for_each_system(n: int) -> None:
-    names = [TFIDF, EXPERT, CLOSED_GATES, RANDOM_IMITATORS, IMITATORS_ONLY, MIXTURE]
-    wrong = [400, 343, 338, 333, 334, 329]
+    names = [TFIDF, ENCODER, EXPERT, CLOSED_GATES, RANDOM_IMITATORS, IMITATORS_ONLY, MIXTURE]
+    wrong = [400, 390, 343, 338, 333, 334, 329]
     systems = {k: answers(range(w * n // 1000), n) for k, w in zip(names, wrong, strict=True)}
     lines = print_table(systems, n, width=80)
-    assert max(len(line.rstrip()) for line in lines) <= 79
+    assert max(len(line.rstrip()) for line in lines) <= 80
     assert len(lines) == 1 + 2 + 1 + len(names) + 1  # title, header, rule, rows, caption
     titles = [SYSTEMS[name].title_in(has_lexicon=True) for name in names]
-    assert [line[:28].rstrip() for line in lines[4:10]] == titles
+    assert [line[:29].rstrip() for line in lines[4:11]] == titles
     assert "…" not in "".join(lines)
 
 

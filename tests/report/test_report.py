@@ -14,8 +14,10 @@ import pytest
 from mein.cli.report import report
 from mein.data.corpus import Corpus, source_of_lists
 from mein.errors import RunError, UsageError
+from mein.evaluation.rendering import sentence_of
 from mein.evaluation.systems import EXPERT, MIXTURE, TFIDF
 from mein.model.artefacts import seal
+from mein.report.card import card
 from mein.report.charts import number, ticks
 from mein.report.details import confusion, parts_of
 from mein.report.page import page, write_report
@@ -108,18 +110,78 @@ def test_only_an_expert_without_pre_training_knows_labels_only(
     run = read_finished(finished)
     expert = run.config["expert"] | {"kind": kind, "training": training}
     html = page([replace(run, config=run.config | {"expert": expert})])
-    assert ("expert: labels only<" in html) == labels_only
     assert ("which was trained on labels only" in html) == labels_only
 
 
-def test_the_verdict_shows_by_how_much_and_in_documents(html: str) -> None:
+def first_screen(html: str) -> str:
+    """The text of the first section."""
+    section = re.search(r'<section class="hero.*?</section>', html, re.S)
+    assert section is not None
+    return texts_of(section[0]).replace("\u00a0", " ")
+
+
+def test_the_first_screen_is_for_a_decision(html: str) -> None:
+    """40 of 120, 60 and 12: what to use, both errors, how sure, and what the unlabeled text gave."""
+    text = first_screen(html)
+    places = [
+        text.index(words)
+        for words in (
+            "Evaluated on 120 test documents",
+            "Use this model",
+            "It has measurably fewer errors than the best baseline, TF-IDF + logistic regression.",
+            "This model 10.0 % error 95% interval 5.8–16.7 about 1 label in 10 is wrong",
+            "TF-IDF + logistic regression 33.3 % error 95% interval 25.5–42.2 about 1 label in 3 is wrong",
+            "The model is 23.3 points better than the baseline (95% interval +",
+            "; p = 0.0001), on 120 test documents.",
+            "The unlabeled text helped: 50.0% error without it (p < 0.0001).",
+            "Careful. Only large differences are measurable on 120 documents.",
+        )
+    ]
+    assert places == sorted(places)
+    for word in ("expert", "mixture", "gate", "control", "logit", "McNemar", "spoke", "mended", "newly"):
+        assert word not in text, word
+    assert html.index("For researchers</h2>") < html.index("Comparison with its controls")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "heading", "reason"),
+    [
+        (
+            {TFIDF: np.arange(10), MIXTURE: np.arange(40)},
+            "Use the baseline",
+            "TF-IDF + logistic regression has measurably fewer errors than the model.",
+        ),
+        (
+            {TFIDF: np.arange(40), MIXTURE: np.arange(5, 41)},
+            "Get more labels",
+            "There are too few test documents to tell whether the model beats TF-IDF + logistic regression.",
+        ),
+        (
+            {TFIDF: np.arange(40), MIXTURE: np.arange(40)},
+            "Use the baseline",
+            "The model is no better than TF-IDF + logistic regression, which is simpler.",
+        ),
+    ],
+    ids=["worse", "too few", "equal"],
+)
+def test_the_first_screen_card_and_comparison_advise_the_same(
+    tmp_path: Path, wrong: dict[str, np.ndarray], heading: str, reason: str
+) -> None:
+    path = fabricated(tmp_path / "run", LABELS, 40, wrong | {EXPERT: np.arange(60)})
+    html = written([path], tmp_path / "page.html")
+    text = first_screen(html)
+    assert heading in text
+    assert reason in text
+    assert "In scikit-learn: TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True)" in text
+    run = read_finished(path)
+    assert run.verdict is not None
+    assert f"**{heading}.** {sentence_of(run.verdict)}" in card(run).replace("\\", "")
+    assert f'<small class="kept">{heading}</small>' in written([path, path], tmp_path / "two.html")
+
+
+def test_the_controls_show_how_many_labels_changed(html: str) -> None:
     text = texts_of(html)
     # 60 of 120 and 12 of 120; rows 50 to 59 are wrong in both, 60 and 61 in the mixture alone
-    assert "The unlabeled text helped" in text
-    assert "Error went from 50.0% to 10.0%: 40.0 points fewer" in text
-    assert text.index("expert: labels only 50.0 % error") < text.index(
-        "mixture: labels and unlabeled text 10.0"
-    )
     assert "Of 120 test documents the expert got 60 wrong, the mixture 12: 50 corrected, 2 broken." in text
     assert "The mixture changes the label of 52 evaluated documents." in text
 
