@@ -1,4 +1,4 @@
-"""The final comparison as data: a row for each system, and the verdict on what the mixture gained."""
+"""The final comparison as data: a row for each system, and the verdict on what to use."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -19,7 +19,7 @@ POWER = (2.8 / 1.96) ** 2  # times the documents at which a difference is at p =
 Outcome = Literal["helped", "hurt", "unclear", "untested"]
 Credited = Literal["unlabeled text", "imitators", "self-training"]
 Advice = Literal["model", "baseline", "labels", "unknown"]
-Part = Literal["test", "dev", "labeled"]
+EvaluatedPart = Literal["test", "dev", "labeled"]
 
 MUST_BEAT: dict[Credited, tuple[str, ...]] = {
     "unlabeled text": (EXPERT, CLOSED_GATES),
@@ -85,7 +85,7 @@ class Verdict:
     """The systems that it had to beat for the outcome, with their differences from it."""
     baseline: Row | None = None
     """The baseline with the lowest error, and its difference from the result; none if none was evaluated."""
-    part: Part = "test"
+    part: EvaluatedPart = "test"
     """What was evaluated: a test set, dev, or the labeled documents, each out of fold."""
 
     @property
@@ -176,7 +176,9 @@ def compare(
     return rows
 
 
-def verdict_of(rows: Sequence[Row], credited: Credited = "unlabeled text", part: Part = "test") -> Verdict:
+def verdict_of(
+    rows: Sequence[Row], credited: Credited = "unlabeled text", part: EvaluatedPart = "test"
+) -> Verdict:
     """How the model does beside the best baseline, and whether what is credited helped or hurt.
 
     The mixture must beat the expert, or nothing was gained, and closed gates, or the gain came from

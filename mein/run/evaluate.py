@@ -11,7 +11,7 @@ from mein.config import Config
 from mein.data.corpus import digest_of_texts, read_all
 from mein.errors import InputError
 from mein.evaluation.baseline import logistic_regression, tfidf_baseline
-from mein.evaluation.comparison import Credited, Part, Row, Verdict, compare, verdict_of
+from mein.evaluation.comparison import Credited, EvaluatedPart, Row, Verdict, compare, verdict_of
 from mein.evaluation.rendering import sentence_of
 from mein.evaluation.systems import (
     ENCODER,
@@ -157,7 +157,7 @@ def _baselines(run: Run, texts: Sequence[str], documents: Encoded, holds_dev: bo
     return found
 
 
-def _evaluated_part(run: Run) -> tuple[Part, list[str], np.ndarray]:
+def _evaluated_part(run: Run) -> tuple[EvaluatedPart, list[str], np.ndarray]:
     """The test documents; where there are none, dev, on which everything was chosen, or all in folds."""
     if run.corpus.test is None and run.labeled.is_folded:
         return "labeled", run.labeled.train_texts, run.labeled.train_ids

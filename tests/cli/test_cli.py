@@ -158,7 +158,7 @@ def test_train_shows_stages_table_gates_and_verdict(trained: tuple[Path, Answer]
         for words in ["Checked the data: no problems.", *order, "The imitators ", *steps]
     ]
     assert places == sorted(places)
-    for system in ("tf-idf", "expert", "expert, fine-tuned", "random imitators", "imitators only", "mixture"):
+    for system in ("TF-IDF", "expert", "expert, fine-tuned", "random imitators", "imitators only", "mixture"):
         assert re.search(rf"^{system}.* \d+\.\d ", answer.out, re.MULTILINE), system
 
 
