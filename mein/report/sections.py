@@ -1,4 +1,4 @@
-"""The page about one run, section by section, as plain data for the template; what to use comes first."""
+"""The page about one run, section by section, as plain data for the template."""
 
 import shlex
 from typing import Any
@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from mein.evaluation.comparison import Row, Verdict
 from mein.evaluation.metrics import (
     calibration_error,
     metrics_beside_error,
@@ -15,20 +14,15 @@ from mein.evaluation.metrics import (
     risk_coverage,
 )
 from mein.evaluation.rendering import (
-    ADVICE,
-    beside_baseline,
-    capitalized,
     effect_of,
     error_text,
     footnote,
     interval_text,
-    p_of,
     p_text,
-    reason_of,
     signed,
     title_of,
 )
-from mein.evaluation.systems import CLOSED_GATES, ENCODER, EXPERT, MIXTURE, PREVIOUS_RUN, SYSTEMS, TFIDF
+from mein.evaluation.systems import CLOSED_GATES, EXPERT, MIXTURE, PREVIOUS_RUN, SYSTEMS
 from mein.experts.config import SELF_TRAINING_DOCUMENTS
 from mein.report import details as confusions
 from mein.report.charts import (
@@ -41,107 +35,9 @@ from mein.report.charts import (
     signed_bars,
 )
 from mein.report.details import changed, curves, fragments
+from mein.report.first_screen import hero, verdict_in
 from mein.report.record import Finished
 from mein.run.prepare import notes
-
-
-def hero(run: Finished) -> dict[str, Any]:
-    """What to use, the errors of the model and of the baseline, how sure that is, and what to mind."""
-    verdict = _verdict(run)
-    model = verdict.result
-    tiles = [{"title": "This model", "css": MIXTURE, **_tile(model)}]
-    if verdict.baseline is not None:
-        tiles.append(
-            {
-                "title": capitalized(verdict.baseline.title),
-                "css": verdict.baseline.name,
-                **_tile(verdict.baseline),
-            }
-        )
-    return {
-        "css": verdict.advice,
-        "title": ADVICE[verdict.advice],
-        "reason": reason_of(verdict),
-        "lead": beside_baseline(verdict),
-        "tiles": tiles,
-        "facts": _facts(run),
-        "documents": f"Evaluated on {counted(model.scores.documents, f'{run.part} document')}",
-        "cautions": cautions(run),
-    }
-
-
-def _verdict(run: Finished) -> Verdict:
-    assert run.verdict is not None, run.path  # write_report refuses runs without measurements
-    return run.verdict
-
-
-def _tile(row: Row) -> dict[str, str]:
-    return {"error": error_text(row), "interval": interval_text(row), "wrong": _one_in(row.scores.error)}
-
-
-def _one_in(error: float) -> str:
-    """An error as one would say it."""
-    if error == 0:
-        return "no label was wrong"
-    if error > 40:
-        return f"about {error / 10:.0f} of 10 labels are wrong"
-    return f"about 1 label in {100 / error:.0f} is wrong"
-
-
-def _facts(run: Finished) -> list[tuple[str, str]]:
-    """How sure the difference is, what the unlabeled text gave, and how to get the baseline."""
-    verdict, facts = _verdict(run), []
-    row, n = verdict.baseline, counted(len(run.label_ids), f"{run.part} document")
-    if row is not None and row.difference is not None:
-        low, high = (signed(bound, 1) for bound in (row.difference.low, row.difference.high))
-        facts.append(
-            (
-                "How sure",
-                f"The model is {_better(row)} (95% interval {low} to {high}; {p_of(verdict, row)}), on {n}.",
-            )
-        )
-    imitators = (
-        " Imitators are the part of the model that learns from it." if run.learns_from_unlabeled else ""
-    )
-    facts.append(
-        ("Self-training" if run.is_self_training else "Unlabeled text", effect_of(verdict) + imitators)
-    )
-    if row is not None and verdict.advice in ("baseline", "labels"):
-        facts.append(("The baseline", RECIPES[row.name]))
-    return [(name, fact.replace("p = ", "p\u00a0=\u00a0")) for name, fact in facts]
-
-
-RECIPES = {
-    TFIDF: "In scikit-learn: TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True), then LogisticRegression "
-    "with C by cross-validation.",
-    ENCODER: "In scikit-learn: LogisticRegression with C by cross-validation, on the encoder's features.",
-}
-
-
-def _better(row: Row) -> str:
-    if row.gain == 0:
-        return "as good as the baseline"
-    points = percent(abs(row.gain), row.scores.documents)
-    return f"{points} points {'better' if row.gain > 0 else 'worse'} than the baseline"
-
-
-def cautions(run: Finished) -> list[str]:
-    """What a reader should know before believing the figures."""
-    verdict, found = _verdict(run), []
-    if run.part == "dev":
-        found.append("There was no test set: these are the dev documents, on which everything was selected.")
-    if run.part == "labeled":
-        found.append(
-            "There was no test set. Each labeled document was evaluated by what had not seen its label, in "
-            "five folds. The folds share documents, so p is approximate."
-        )
-    if verdict.has_few_documents:
-        n = counted(verdict.result.scores.documents, "document")
-        found.append(f"Only large differences are measurable on {n}.")
-    if run.counts.get("train_in_test", 0) + run.counts.get("dev_in_test", 0) > 0:
-        found.append("Some labeled documents are also in the test set: its error looks too good.")
-    return found
-
 
 MOST_SHOWN_CLASSES = 12
 
@@ -169,7 +65,7 @@ def sections(run: Finished, key: str) -> dict[str, Any]:
 
 def controls(run: Finished) -> dict[str, Any]:
     """What the comparison with the controls shows: who gets the credit, and how many documents changed."""
-    verdict = _verdict(run)
+    verdict = verdict_in(run)
     return {
         "css": verdict.outcome,
         "title": title_of(verdict),

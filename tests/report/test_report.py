@@ -179,6 +179,16 @@ def test_the_first_screen_card_and_comparison_advise_the_same(
     assert f'<small class="kept">{heading}</small>' in written([path, path], tmp_path / "two.html")
 
 
+def test_a_class_that_is_never_predicted_is_a_caution(tmp_path: Path) -> None:
+    """Every third document has the last of the sorted labels."""
+    missed = np.arange(2, 120, 3)
+    path = fabricated(tmp_path / "run", LABELS, 40, {EXPERT: np.arange(60), MIXTURE: missed})
+    text = first_screen(written([path], tmp_path / "page.html"))
+    assert "Careful. The model never predicts two & two, the label of 40 test documents." in text
+    path = fabricated(tmp_path / "all", LABELS, 40, {EXPERT: np.arange(60), MIXTURE: missed[1:]})
+    assert "never predicts" not in first_screen(written([path], tmp_path / "page.html"))
+
+
 def test_the_controls_show_how_many_labels_changed(html: str) -> None:
     text = texts_of(html)
     # 60 of 120 and 12 of 120; rows 50 to 59 are wrong in both, 60 and 61 in the mixture alone

@@ -37,7 +37,9 @@ def features(path: Path, texts: list[str]) -> np.ndarray:
     """What the encoder of a finished run gives, without the words behind it."""
     model = load_model(path, "cpu")
     assert model.indexer.reader is not None
-    return parted(model.encode(texts).words, model.indexer.reader.size)[0]
+    size = model.indexer.reader.size
+    assert size is not None
+    return parted(model.encode(texts).words, size)[0]
 
 
 def ids(labels: list[str]) -> np.ndarray:
@@ -45,7 +47,8 @@ def ids(labels: list[str]) -> np.ndarray:
 
 
 def predicted(path: Path, system: str) -> np.ndarray:
-    return np.exp(np.stack(pq.read_table(path / "predictions.parquet")[system].to_numpy()))
+    log_probs = np.stack(pq.read_table(path / "predictions.parquet")[system].to_numpy())
+    return np.exp(np.asarray(log_probs, np.float64))
 
 
 @pytest.mark.parametrize("has_dev", [False, True])
