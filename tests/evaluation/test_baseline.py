@@ -78,20 +78,27 @@ def test_dense_features_keep_their_precision() -> None:
     assert fit.log_probs(x).dtype == np.float64
 
 
-def test_weights_count_in_the_choice_of_c_too() -> None:
-    """Documents of weight 0 are as if they were not there: here, those whose labels are wrong."""
-    rng = np.random.default_rng(4)
-    x = rng.normal(size=(200, 2))
-    labels = (x[:, 0] > 0).astype(np.int64)
-    wrong = rng.permutation(200)[:80]
-    labels[wrong] = 1 - labels[wrong]
-    weights = np.ones(200)
-    weights[wrong] = 0.0
+@pytest.mark.parametrize("seed", [2, 5, 6])  # where unweighted accuracy would choose another C
+def test_weights_count_in_the_fits_and_in_the_accuracy_that_chooses_c(seed: int) -> None:
+    texts, labels = noisy_texts(100, 2, seed)
+    (x,) = tfidf_features(texts)
+    weights = np.random.default_rng(seed).integers(0, 5, 100).astype(np.float64)
+    chosen = []
+    for counts in (weights, np.ones(100)):  # in the accuracy
+        scores = []
+        for C in (0.3, 1.0, 3.0, 10.0, 30.0):
+            of_folds = []
+            for rest, held in StratifiedKFold(5, shuffle=True, random_state=0).split(x, labels):
+                model = LogisticRegression(C=C, max_iter=2000)
+                model.fit(x[rest], labels[rest], sample_weight=weights[rest])
+                of_folds.append(model.score(x[held], labels[held], sample_weight=counts[held]))
+            scores.append(np.mean(of_folds))
+        chosen.append((0.3, 1.0, 3.0, 10.0, 30.0)[int(np.argmax(scores))])
     fit = logistic_regression(x, labels, weights, classes=2)
-    right = labels == fit.log_probs(x).argmax(axis=1)
-    assert right[weights > 0].mean() > 0.95
-    assert fit.strength == 30.0  # what is separable wants little regularization
-    assert logistic_regression(x, labels, None, classes=2).strength != 30.0
+    assert fit.strength == chosen[0]
+    assert chosen[0] != chosen[1]
+    model = LogisticRegression(C=chosen[0], max_iter=2000).fit(x, labels, sample_weight=weights)
+    assert_allclose(fit.log_probs(x), model.predict_log_proba(x), rtol=1e-6)
 
 
 @pytest.mark.filterwarnings("error")
@@ -109,12 +116,13 @@ def test_classes_with_fewer_documents_than_folds(labels: list[int]) -> None:
 def test_above_5000_documents_c_is_chosen_on_a_stratified_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     texts, labels = noisy_texts(300, 3, 0)
     (x,) = tfidf_features(texts)
-    monkeypatch.setattr(baseline, "MOST_SEARCHED", 150)
-    rows = baseline._stratified(labels, 150)
-    assert len(np.unique(rows)) == 150
-    assert np.abs(np.bincount(labels[rows]) - np.bincount(labels) / 2).max() <= 1
+    assert logistic_regression(x, labels, None, classes=3).strength == 3.0
+    monkeypatch.setattr(baseline, "MOST_SEARCHED", 100)
+    rows = baseline._stratified(labels, 100)
+    assert len(np.unique(rows)) == 100
+    assert np.abs(np.bincount(labels[rows]) - np.bincount(labels) / 3).max() <= 1
     fit = logistic_regression(x, labels, None, classes=3)
-    assert fit.strength == logistic_regression(x[rows], labels[rows], None, classes=3).strength
+    assert fit.strength == 30.0 == logistic_regression(x[rows], labels[rows], None, classes=3).strength
     expected = LogisticRegression(C=fit.strength, max_iter=2000).fit(x, labels).predict_proba(x)
     assert_allclose(np.exp(fit.log_probs(x)), expected, rtol=1e-9)  # of all documents
 

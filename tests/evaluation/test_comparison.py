@@ -217,6 +217,7 @@ def test_a_self_training_round_is_compared_with_the_previous_run_only(
         (range(100), range(150), 1_000, "baseline", "Worse than {}: 15.0% against 10.0% error (p < 0.0001). "
          "Use the baseline."),
         (range(30), range(10, 37), 100, "labels", "No better than {}: 27.0% against 30.0% error (p = 0.63)."),
+        (range(30), range(5, 36), 100, "labels", "No better than {}: 31.0% against 30.0% error (p = 1.00)."),
         (range(0), range(0), 100, "baseline", "No better than {}: 0.0% against 0.0% error (p = 1.00)."),
     ],
 )  # fmt: skip
