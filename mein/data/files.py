@@ -1,22 +1,21 @@
 """A file of a source, its format, and its bytes: decompressed, verified to be UTF-8, without a BOM."""
 
-import bz2
 import codecs
-import gzip
 import io
-import lzma
 import os
-import zlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 import fsspec
 import pyarrow as pa
 from fsspec.implementations.local import LocalFileSystem
 
-from mein.errors import InputError, MissingExtra
+from mein.data.compression import Compression
+from mein.errors import InputError, MeinError, MissingExtra
+from mein.runtime.files import refuse_irregular
 
 Source = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -58,31 +57,6 @@ class Format:
 
 
 @dataclass(frozen=True)
-class Compression:
-    """How a compressed file is read and written."""
-
-    name: str
-    reader: Callable[[Any], Any]
-    writer: Callable[[Any], Any]
-
-
-COMPRESSIONS = {
-    ".gz": Compression(
-        "gzip",
-        lambda raw: gzip.GzipFile(fileobj=raw, mode="rb"),
-        lambda raw: gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0),
-    ),
-    ".xz": Compression("xz", lzma.LZMAFile, partial(lzma.LZMAFile, mode="wb")),
-    ".zst": Compression(
-        "zstd",
-        lambda raw: pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), "zstd"),
-        lambda raw: pa.CompressedOutputStream(pa.PythonFile(raw, mode="w"), "zstd"),
-    ),
-    ".bz2": Compression("bzip2", bz2.BZ2File, partial(bz2.BZ2File, mode="wb")),
-}
-
-
-@dataclass(frozen=True)
 class File:
     """One file of a source and how to read it."""
 
@@ -110,17 +84,37 @@ def locate(name: str) -> tuple[Any, str]:
         raise MissingExtra(
             f"{name} needs a package for {protocol}:// that is not installed: {remedy}"
         ) from error
-    except ValueError as error:
-        raise InputError(
-            f"{name} starts with {protocol}://, which fsspec does not know; "
-            "use a local path or a URL such as s3:// or hf://."
-        ) from error
+    except Exception as error:  # each storage raises its own
+        if protocol not in fsspec.available_protocols():
+            raise InputError(
+                f"{name} starts with {protocol}://, which fsspec does not know; "
+                "use a local path or a URL such as s3:// or hf://."
+            ) from error
+        raise unreachable(name, error) from error
     return filesystem, path
+
+
+def unreachable(name: str, error: Exception) -> InputError:
+    """The error for what a storage does not give; its own may have no text or many lines."""
+    reason = " ".join(str(error).split())[:200] or type(error).__name__
+    return InputError(
+        f"{name} cannot be read ({reason}); check the path and its permissions, or the connection."
+    )
+
+
+@contextmanager
+def reaching(name: str) -> Iterator[None]:
+    """One error for whatever a storage raises: each has its own exceptions."""
+    try:
+        yield
+    except MeinError:
+        raise
+    except Exception as error:
+        raise unreachable(name, error) from error
 
 
 READ_BYTES = 1 << 20
 BOM = codecs.BOM_UTF8
-DAMAGED = (EOFError, OSError, zlib.error, lzma.LZMAError)
 
 
 class TextBytes(io.RawIOBase):
@@ -160,7 +154,7 @@ class TextBytes(io.RawIOBase):
     def _next(self, size: int) -> bytes:
         try:
             return bytes(self._source.read(size))
-        except DAMAGED as error:
+        except Exception as error:  # the disk's, the connection's, or the compression's
             raise _damaged(self.name, self.compression, error) from error
 
     def _check(self, chunk: bytes) -> None:
@@ -184,10 +178,10 @@ class TextBytes(io.RawIOBase):
 
 def open_raw(file: File) -> Any:
     """The file without decompression, opened for reading bytes."""
-    try:
+    if isinstance(file.filesystem, LocalFileSystem):
+        refuse_irregular(Path(file.path))  # to open a FIFO would wait forever
+    with reaching(file.name):
         return file.filesystem.open(file.path, "rb")
-    except OSError as error:
-        raise InputError(f"{file.name} cannot be opened ({error}); check the path.") from error
 
 
 def open_lines(file: File) -> "io.BufferedReader[TextBytes]":

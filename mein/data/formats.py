@@ -10,11 +10,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from mein.data.files import COMPRESSIONS, Compression, File, Format, Source, locate
+from mein.data.compression import COMPRESSIONS, Compression
+from mein.data.files import File, Format, Source, locate, reaching
 from mein.data.tables import COMMAS, TABS, json_chunks, parquet_chunks, separated_chunks, text_chunks
 from mein.data.writers import JsonWriter, ParquetWriter, SeparatedWriter
 from mein.errors import InputError
-from mein.runtime.files import refuse_irregular
+from mein.runtime.files import is_utf8, refuse_irregular
 
 FORMATS = [
     Format(
@@ -66,19 +67,17 @@ def find_files(source: Source | File) -> list[File]:
     if isinstance(source, File):
         return [source]
     if not isinstance(source, str | os.PathLike):
-        return [file for part in source for file in find_files(part)]
+        return _alike([file for part in source for file in find_files(part)], source_name(source))
     name = os.fspath(source)
     if not name:
         raise InputError("The path of a source is empty; name a file or a folder, or . for this one.")
     filesystem, path = locate(name)
-    try:
+    with reaching(name):
         if filesystem.isdir(path):
             return _folder(filesystem, path, path, name)
         if filesystem.exists(path):
             return [_file(filesystem, path, name)]
-        return _glob(filesystem, path, name)
-    except OSError as error:
-        raise InputError(f"{name} cannot be read ({error}); check its permissions.") from error
+        return _alike(_glob(filesystem, path, name), name)
 
 
 def source_name(source: Source) -> str:
@@ -89,6 +88,8 @@ def source_name(source: Source) -> str:
 
 
 def _file(filesystem: Any, path: str, name: str) -> File:
+    if not is_utf8(name):
+        raise InputError(f"{name!r} is not UTF-8: rename the file or folder.")
     file_format, compression = format_of(name if "*" not in name else path)
     return File(filesystem, path, name, file_format, compression)
 
@@ -108,15 +109,24 @@ def _glob(filesystem: Any, path: str, name: str) -> list[File]:
 
 
 def _folder(filesystem: Any, path: str, root: str, name: str) -> list[File]:
-    """Text files below a folder, each a document; if there are none, its tables, as for a glob."""
+    """Text files below a folder, each a document; or its tables, as for a glob."""
     paths = [entry for entry in sorted(filesystem.find(path)) if _is_readable(entry)]
     files = [_file(filesystem, entry, entry) for entry in paths]
-    documents = [file for file in files if not file.format.has_columns]
     if not files:
         raise InputError(f"{name} is a folder without a file to read; put .txt files into it.")
-    if not documents:
-        return files
-    return [_document(file, root) for file in documents]
+    documents = [_document(file, root) for file in files if not file.format.has_columns]
+    return _alike([*documents, *(file for file in files if file.format.has_columns)], name)
+
+
+def _alike(files: list[File], name: str) -> list[File]:
+    """Files that are all read as one document each, or all as tables; a mixture is refused."""
+    first = {file.is_document: file.name for file in reversed(files)}
+    if len(first) == 2:
+        raise InputError(
+            f"{name} mixes documents, such as {first[True]}, and tables, such as {first[False]}; move one "
+            "kind elsewhere, or name the files by a glob such as *.csv."
+        )
+    return files
 
 
 def _is_readable(path: str) -> bool:

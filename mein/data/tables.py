@@ -32,6 +32,7 @@ class Separator:
 
 COMMAS = Separator("comma", ",")
 TABS = Separator("tab", "\t")
+OTHER_NAMES = {COMMAS.sign: ", or name it .csv", TABS.sign: ", or name it .tsv"}
 
 
 def separated_chunks(separator: Separator, file: File, choose: Choose | None) -> Iterator[Chunk]:
@@ -95,11 +96,11 @@ def _refuse_swallowed_rows(separator: Separator, file: File, row: list[str], lin
 
 def _header(separator: Separator, file: File, names: list[str]) -> list[str]:
     """The names of the columns, unless the file was written with another separator."""
-    other = next((sign for sign in ";\t|" if sign in names[0]), None)
-    if len(names) == 1 and other is not None and other != separator.sign:
+    other = next((sign for sign in ";\t|," if sign in names[0] and sign != separator.sign), None)
+    if len(names) == 1 and other is not None:
         raise InputError(
             f"{file.name} has the single column {names[0]!r:.60}; it seems to be separated by {other!r}: "
-            f"separate it by {separator.name}s."
+            f"separate it by {separator.name}s{OTHER_NAMES.get(other, '')}."
         )
     return unlike(file, names)
 

@@ -48,9 +48,14 @@ def expanded(path: AnyPath) -> AnyPath:
     Called once, where a path enters: on the command line, in the Python API, in a setting.
     """
     text = str(path)
-    if text.encode("utf-8", "replace").decode("utf-8") != text:
+    if not is_utf8(text):
         raise InputError(f"{text!r} is not UTF-8: rename the file or folder.")
     return path if "://" in text else type(path)(os.path.expanduser(text))  # noqa: PTH111 - keeps a glob
+
+
+def is_utf8(name: str) -> bool:
+    """Whether a file's name is text: the system allows any bytes."""
+    return name.encode("utf-8", "replace").decode("utf-8") == name
 
 
 def absolute(path: str | Path) -> str:

@@ -11,7 +11,8 @@ import pytest
 from mein.data import formats
 from mein.data.audit import audit
 from mein.data.columns import ColumnsConfig
-from mein.data.files import COMPRESSIONS, Choose, Chunk, File, Format, open_lines
+from mein.data.compression import COMPRESSIONS
+from mein.data.files import Choose, Chunk, File, Format, open_lines
 from mein.data.formats import FORMATS, find_files, format_of, open_writer
 from mein.data.readers import read_documents, read_tables
 from mein.errors import InputError

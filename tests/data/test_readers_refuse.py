@@ -320,10 +320,19 @@ def test_a_column_that_is_there_twice_is_refused(tmp_path: Path, name: str) -> N
     refuses(path, r"has the column 'label' twice; rename one of them\.")
 
 
-@pytest.mark.parametrize(("name", "sign", "remedy"), [("a.csv", ";", "commas"), ("a.tsv", ";", "tabs")])
+@pytest.mark.parametrize(
+    ("name", "sign", "remedy"),
+    [
+        ("a.csv", ";", "commas"),
+        ("a.tsv", ";", "tabs"),
+        ("a.tsv", ",", "tabs, or name it .csv"),
+        ("a.csv", "\t", "commas, or name it .tsv"),
+    ],
+)
 def test_another_separator_is_noticed(tmp_path: Path, name: str, sign: str, remedy: str) -> None:
     path = put(tmp_path, name, f"text{sign}label\ngood{sign}b\n".encode())
-    refuses(path, rf"single column 'text;label'; it seems to be separated by ';': separate it by {remedy}\.")
+    sentence = f"single column {f'text{sign}label'!r}; it seems to be separated by {sign!r}: separate it by "
+    refuses(path, re.escape(f"{sentence}{remedy}."))
 
 
 def test_a_single_column_of_texts_may_hold_any_sign(tmp_path: Path) -> None:
