@@ -214,7 +214,9 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return classifier
 
     def _config(self) -> Config:
-        given = {} if self.settings is None else dict(self.settings)
+        given = {} if self.settings is None else self.settings
+        if not (isinstance(given, Mapping) and all(isinstance(name, str) for name in given)):
+            raise ConfigError(f"settings is {given!r:.60}: give a mapping from names of settings to values.")
         for setting, parameter in OWN_PARAMETERS.items():
             if setting in given:
                 raise ConfigError(f"Setting {setting} is a parameter here: use {parameter}= instead.")
@@ -262,6 +264,12 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def _as_classes(classes: Sequence[Any]) -> np.ndarray:
-    """Labels as an array; labels of several types stay objects."""
-    is_mixed = len({type(label) for label in classes}) > 1
-    return np.array(classes, dtype=object) if is_mixed else np.array(classes)
+    """Labels as an array; those that numpy would change stay objects.
+
+    It changes labels of several types, integers of more than 63 bits, and strings that end in NUL.
+    """
+    kinds = {type(label) for label in classes}
+    is_large = kinds == {int} and min(classes) >= 0 and 2**63 <= max(classes) < 2**64
+    array = np.array(classes, np.uint64 if is_large else None)
+    is_kept = len(kinds) == 1 and array.dtype.kind != "f" and array.tolist() == list(classes)
+    return array if is_kept else np.array(classes, dtype=object)

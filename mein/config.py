@@ -270,7 +270,7 @@ def _none_for_none(value: Any) -> Any:
     """TOML has no null: the string "none" stands for it."""
     if isinstance(value, dict):
         return {key: _none_for_none(inner) for key, inner in value.items()}
-    return None if value == "none" else value
+    return None if isinstance(value, str) and value == "none" else value
 
 
 def _sentence(problem: ValidationError) -> str:

@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
 from mein import MeinClassifier
 from mein.errors import ConfigError, InputError, MeinError, RunError
+from mein.predict.predict import predict_file
 from tests.support.reviews import (
     LABELS,
     NEW,
@@ -141,6 +143,12 @@ def test_refuses_what_is_not_texts_when_predicting_too(fitted: MeinClassifier) -
         ([0.5] * 30 + [1.0] * 30, "y has the label 0.5, a fractional number"),
         ([float("nan"), *LABELS[1:]], "y has no label; fill it in"),
         (pd.Series([pd.NA, *LABELS[1:]], dtype="string"), "y has no label; fill it in"),
+        ([["p"], ["n"]] * 30, r"y has the label \['p'\] of type list; write labels as integers or strings."),
+        (["\ud800", *LABELS[1:]], r"y has the label '\\ud800', which is not UTF-8; write it as text."),
+        (
+            [float(2**60), 1.0] * 30,
+            r"y has the label 1\.15.*e\+18, a floating-point number of more than 15 dig",
+        ),
     ],
 )
 def test_refuses_labels_that_cannot_be_used(y: Any, sentence: str) -> None:
@@ -267,6 +275,10 @@ def test_refuses_class_weights_of_unknown_classes() -> None:
         tiny(class_weight={"positiv": 2.0}).fit(TEXTS, LABELS)
     with pytest.raises(ConfigError, match="Setting class_weight is 'balance'"):
         tiny(class_weight="balance").fit(TEXTS, LABELS)
+    with pytest.raises(
+        InputError, match=r"The weights of texts or classes differ by more than 10\*\*37: give"
+    ):
+        tiny(class_weight={"positive": 1e300}).fit(TEXTS, LABELS)
 
 
 @pytest.mark.parametrize(
@@ -281,6 +293,19 @@ def test_refuses_settings_that_would_be_lost(settings: dict[str, Any], sentence:
     with pytest.raises(ValueError, match=sentence.replace("?", r"\?")) as caught:
         tiny(settings=settings).fit(TEXTS, LABELS)
     assert isinstance(caught.value, ConfigError)
+
+
+@pytest.mark.parametrize("settings", [[1], "seed=1", {5: 1}, {None: 1}])
+def test_refuses_settings_that_are_no_mapping_from_names(settings: Any) -> None:
+    with pytest.raises(
+        ConfigError, match=r"settings is .*: give a mapping from names of settings to values\."
+    ):
+        MeinClassifier(settings=settings).fit(TEXTS, LABELS)
+
+
+def test_a_setting_may_be_an_array() -> None:
+    model = tiny(settings={**SETTINGS, "imitators.windows": np.array([1, 3])}).fit(TEXTS, LABELS)
+    assert model.model_.config.imitators.windows == (1, 3)
 
 
 def test_refuses_an_unknown_device() -> None:
@@ -315,12 +340,20 @@ def test_saving_and_loading_changes_no_prediction(raw: list[str] | None, tmp_pat
     assert_array_equal(twice.predict_proba(NEW), model.predict_proba(NEW))
 
 
-@pytest.mark.parametrize("classes", [(0, 1), (False, True), ("é", "日本")])
-def test_labels_keep_their_type_on_disk(classes: tuple[Any, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "classes",
+    [(0, 1), (False, True), ("é", "日本"), (0, 2**64 - 1), (1, 2**63), (-2, 2**63), (1, 2**70), ("a", "a\0")],
+)
+def test_labels_keep_their_value_and_type_on_disk(classes: tuple[Any, Any], tmp_path: Path) -> None:
     model = tiny().fit(TEXTS, [classes[label == "positive"] for label in LABELS])
     model.save(tmp_path / "saved")
     found = MeinClassifier.load(tmp_path / "saved").classes_.tolist()
     assert [(label, type(label)) for label in found] == [(label, type(label)) for label in classes]
+    (tmp_path / "new.csv").write_text("text\nfine\n", encoding="utf-8")
+    predict_file(model.model_, str(tmp_path / "new.csv"), tmp_path / "out.parquet")
+    (predicted,) = pq.read_table(tmp_path / "out.parquet")["label"].to_pylist()
+    assert str(predicted) == str(model.predict("fine"))
+    assert model.predict(["fine"]).tolist() == [model.predict("fine")]
 
 
 def test_a_loaded_classifier_learns_as_the_saved_one_did(

@@ -32,7 +32,9 @@ def evaluate(
       mein evaluate runs/reviews other.csv --json > figures.json
     """
     from mein.data.corpus import read_all
+    from mein.data.labels import refuse_textless
     from mein.data.readers import read_documents
+    from mein.data.splits import empty_texts
     from mein.evaluation.comparison import compare, verdict_of
     from mein.evaluation.rendering import render, sentence_of
     from mein.evaluation.systems import PREVIOUS_RUN
@@ -45,6 +47,7 @@ def evaluate(
     columns = config.columns.renamed(text_column, label_column)
     texts, values = read_all(lambda: read_documents(documents, columns, labeled=True))
     ids = finished.labels.encode(values, documents)
+    refuse_textless(len(texts), empty_texts(texts), documents)
     systems = previous_run_log_probs(finished.folder, config, "test", texts)
     output = Output(quiet, verbose, as_json)
     classifiers = Classifiers(finished.folder, config, choose_device("auto"), soft_labels)

@@ -234,7 +234,9 @@ def _label_problems(parts: dict[str, Part]) -> list[str]:
     for name in ("dev", "test"):
         if name in parts:
             try:
-                Labels(tuple(counts)).refuse_unseen(parts[name].class_counts, parts[name].source)
+                part = parts[name]
+                Labels(tuple(counts)).refuse_unseen(part.class_counts, part.source)
+                refuse_textless(part.documents, part.empty, part.source)
             except InputError as error:
                 problems.append(str(error))
     return problems

@@ -108,6 +108,15 @@ def _no_guess(names: Sequence[str], source: str, role: str) -> InputError:
     )
 
 
+def refuse_one_column(text: str, label: str, source: str) -> None:
+    """Refuse a column that would be the text and the label of its own documents."""
+    if text == label:
+        raise InputError(
+            f"{source} has its text and its label in one column, {text!r}: name another one for either "
+            "(--text-column NAME, --label-column NAME)."
+        )
+
+
 def remedy(role: str) -> str:
     """What to do if a column is not found; a server, which has no options, replaces it."""
     return f"set columns.{role} to its name (--{role}-column NAME)"

@@ -19,10 +19,10 @@ import pyarrow as pa
 
 from mein.data.columns import ColumnsConfig
 from mein.data.formats import open_writer
-from mein.data.labels import Label
+from mein.data.labels import Label, plain_label
 from mein.data.readers import Documents, read_documents
 from mein.data.soft_labels import text_keys
-from mein.data.splits import KnownTexts
+from mein.data.splits import KnownTexts, empty_texts
 from mein.errors import InputError
 
 DocumentStream = Callable[[], Iterator[Documents]]  # a stream that can be read again from its start
@@ -75,21 +75,26 @@ class Survey:
     """A 64-bit hash of each text (n,)."""
     digest: str
     """Equal for the same texts in the same order."""
+    empty: int
+    """How many texts hold nothing but white space."""
 
     @classmethod
     def of(cls, chunks: Iterator[Documents]) -> "Survey":
         """Read all of a stream."""
         labels, digest, keys = Counter[str](), hashlib.blake2b(digest_size=16), [np.zeros(0, np.uint64)]
+        empty = 0
 
         def texts() -> Iterator[list[str]]:
+            nonlocal empty
             for chunk in chunks:
+                empty += empty_texts(chunk.texts)
                 labels.update(map(str, chunk.labels or ()))
                 keys.append(text_keys(chunk.texts))
                 _add_texts(digest, chunk.texts)
                 yield chunk.texts
 
         known = KnownTexts.of(texts())
-        return cls(labels, known, np.concatenate(keys), digest.hexdigest())
+        return cls(labels, known, np.concatenate(keys), digest.hexdigest(), empty)
 
 
 def digest_of_texts(texts: Iterable[str]) -> str:
@@ -207,7 +212,10 @@ def as_weights(
     is_labeled = np.array([not is_unlabeled(label) for label in labels], dtype=bool)
     if is_labeled.any() and not together[is_labeled].any():
         raise InputError("The weight of every text is 0: give some of them a weight above 0.")
-    of_texts = np.where(_scaled(together, is_labeled) > 0, _scaled(weights, is_labeled), np.float32(0))
+    scaled, of_texts = _scaled(together, is_labeled), _scaled(weights, is_labeled)
+    if (scaled[together > 0] == 0).any() or (of_texts[together > 0] == 0).any():
+        raise InputError("The weights of texts or classes differ by more than 10**37: give similar ones.")
+    of_texts = np.where(scaled > 0, of_texts, np.float32(0))
     return GivenWeights(of_texts, of_classes)
 
 
@@ -262,6 +270,9 @@ def corpus_of_lists(
     folder: Path,
 ) -> Corpus:
     """The labeled texts with a weight above 0, and the unlabeled texts; a weight of 0 removes a text."""
+    for label in labels:
+        if not is_unlabeled(label):
+            plain_label(label, "y")  # refuses what is none
     check_signs(labels)
     raw = [text for text, label in zip(texts, labels, strict=True) if is_unlabeled(label)]
     kept = [i for i, label in enumerate(labels) if weights.of_texts[i] > 0 and not is_unlabeled(label)]

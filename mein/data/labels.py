@@ -3,13 +3,16 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeGuard
 
 import numpy as np
 import numpy.typing as npt
 
 from mein.errors import InputError
+from mein.runtime.files import is_utf8
 
 Label = str | int | bool
+LARGEST_EXACT = 10**15  # beyond 2**53 a float is no longer one integer
 SINGULAR = {
     "are": "is",
     "documents": "document",
@@ -95,10 +98,17 @@ def plain_label(value: object, source: str) -> Label:
         value = value.item()
     if is_missing(value):
         raise InputError(f"{source} has no label; fill it in, or move the document to the unlabeled text.")
+    if isinstance(value, str) and not is_utf8(value):
+        raise InputError(f"{source} has the label {value!r}, which is not UTF-8; write it as text.")
     if isinstance(value, str | int):
         return value
-    if isinstance(value, float) and value.is_integer():  # what pandas makes of integers beside a NaN
+    if is_exact(value):  # what pandas makes of integers beside a NaN
         return int(value)
+    if isinstance(value, float) and value.is_integer():
+        raise InputError(
+            f"{source} has the label {value!r}, a floating-point number of more than 15 digits, which can "
+            "stand for several integers; write labels as integers or strings."
+        )
     if isinstance(value, float):
         raise InputError(
             f"{source} has the label {value!r}, a fractional number; write labels as integers or strings."
@@ -107,6 +117,11 @@ def plain_label(value: object, source: str) -> Label:
         f"{source} has the label {value!r} of type {type(value).__name__}; "
         "write labels as integers or strings."
     )
+
+
+def is_exact(value: object) -> TypeGuard[float]:
+    """Whether a value is a floating-point number that stands for one integer only."""
+    return isinstance(value, float) and value.is_integer() and abs(value) < LARGEST_EXACT
 
 
 def is_missing(value: object) -> bool:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from mein.data.columns import ColumnsConfig, find_label_column, find_text_column
+from mein.data.columns import ColumnsConfig, find_label_column, find_text_column, refuse_one_column
 from mein.data.files import Chunk, File, Source, open_lines
 from mein.data.formats import find_files
-from mein.data.labels import Label, is_missing, plain_label
+from mein.data.labels import Label, is_exact, is_missing, plain_label
 from mein.data.tables import in_chunks
 from mein.errors import InputError
 
@@ -116,7 +116,8 @@ def _read_table(file: File, columns: ColumnsConfig, labeled: bool, may_guess: bo
         found[:] = [find_text_column(names, columns.text, file.name, may_guess=may_guess)]
         if labeled:
             found.append(find_label_column(names, columns.label, file.name))
-        return list(dict.fromkeys(found))
+            refuse_one_column(found[0], found[1], file.name)
+        return found
 
     done = 0
     for values in map(_as_lists, file.format.chunks(file, choose)):
@@ -204,7 +205,7 @@ def _as_meant(value: Any, file: File) -> Any:
     if not FRACTION.fullmatch(value):
         return value
     number = float(value)
-    return str(int(number)) if number.is_integer() else number
+    return str(int(number)) if is_exact(number) else number
 
 
 def _empty(files: list[File]) -> InputError:

@@ -1,7 +1,7 @@
 """Files of any size in, the same files out with a label and its probability; one chunk at a time."""
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, count
@@ -14,6 +14,7 @@ import pyarrow as pa
 from mein.data.columns import find_text_column
 from mein.data.files import File
 from mein.data.formats import open_writer
+from mein.data.labels import Label
 from mein.data.readers import plain_text, read_tables
 from mein.data.streams import Stdout
 from mein.errors import InputError
@@ -259,15 +260,22 @@ def _with_predictions(
     probabilities = np.exp(log_probs)
     probability = probabilities[np.arange(len(best)), best]
     is_kept = probability >= wanted.abstain_below
-    classes: list[Any] = list(model.labels.classes)
-    if len({type(label) for label in classes}) > 1:
-        classes = [str(label) for label in classes]  # a column has one type
-    labels = [classes[y] if kept else None for y, kept in zip(best.tolist(), is_kept.tolist(), strict=True)]
+    classes = _of_one_type(model.labels.classes)
+    labels = classes.take(pa.array(best, mask=~is_kept))
     table = pa.Table.from_batches([batch])
-    table = table.append_column(columns.label, pa.array(labels, pa.array(classes).type))
+    table = table.append_column(columns.label, labels)
     table = table.append_column(columns.probability, pa.array(probability))
     for y, name in enumerate(columns.classes):
         table = table.append_column(name, pa.array(probabilities[:, y]))
     if columns.fragments is not None:
         table = table.append_column(columns.fragments, predicted["fragments"])
     return table
+
+
+def _of_one_type(classes: Sequence[Label]) -> pa.Array:
+    """The classes as a column, which has one type; strings where no other can hold them unchanged."""
+    if len({type(label) for label in classes}) == 1:
+        for kind in (None, pa.uint64()):
+            with suppress(OverflowError, pa.ArrowInvalid):
+                return pa.array(classes, kind)
+    return pa.array([str(label) for label in classes])

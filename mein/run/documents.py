@@ -120,6 +120,8 @@ def read_labeled(config: Config, corpus: Corpus) -> Split:
             f"No labels are left for validation: {source} holds too few documents; "
             "add some, or raise dev_fraction."
         )
+    if corpus.dev is not None:
+        refuse_textless(len(dev_texts), empty_texts(dev_texts), corpus.names.get("dev", "the dev documents"))
     weights = np.ones(len(ids)) if corpus.sample_weight is None else corpus.sample_weight.astype(np.float64)
     if not is_folded or (weights % 1).any():  # in folds, whole numbers count like repeated documents
         weights = weights / weights[train_rows].mean()
@@ -159,7 +161,9 @@ def check_sources(config: Config, corpus: Corpus) -> Split:
     labeled = read_labeled(config, corpus)
     if corpus.test is not None:
         name = corpus.names.get("test", "the test documents")
-        labeled.labels.refuse_unseen(corpus.test_survey.labels, name)
+        survey = corpus.test_survey
+        labeled.labels.refuse_unseen(survey.labels, name)
+        refuse_textless(len(survey.keys), survey.empty, name)
     return labeled
 
 

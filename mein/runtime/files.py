@@ -53,9 +53,9 @@ def expanded(path: AnyPath) -> AnyPath:
     return path if "://" in text else type(path)(os.path.expanduser(text))  # noqa: PTH111 - keeps a glob
 
 
-def is_utf8(name: str) -> bool:
-    """Whether a file's name is text: the system allows any bytes."""
-    return name.encode("utf-8", "replace").decode("utf-8") == name
+def is_utf8(text: str) -> bool:
+    """Whether a string is text: files' names may be any bytes, and Python's strings hold half characters."""
+    return text.isascii() or text.encode("utf-8", "replace").decode("utf-8") == text
 
 
 def absolute(path: str | Path) -> str:

@@ -140,6 +140,23 @@ def test_labels_of_empty_texts_alone(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("part", ["dev", "test"])
+def test_empty_texts_alone_to_evaluate_on(tmp_path: Path, finished: Path, part: str) -> None:
+    path = write_csv(tmp_path / "bad.csv", ["", " "], ["positive", "negative"])
+    sentence = rf"No document of {path} holds any text: name the column that does .*, or add some\."
+    train_refuses(sentence, tmp_path, **{part: path})
+    refuses(sentence, "evaluate", finished, path)
+
+
+def test_text_and_label_from_one_column(tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "a.csv", TEXTS.labeled_texts, TEXTS.labeled_labels)
+    sentence = (
+        rf"{path} has its text and its label in one column, 'label': name another one for either "
+        r"\(--text-column NAME, --label-column NAME\)\."
+    )
+    train_refuses(sentence, tmp_path, labeled=path, text_column="label")
+
+
 def test_null_and_float_labels_in_parquet(tmp_path: Path) -> None:
     path = tmp_path / "bad.parquet"
     pq.write_table(pa.table({"text": ["one", "two"], "label": ["x", None]}), path)
