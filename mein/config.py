@@ -18,7 +18,7 @@ from mein.experts.config import KINDS, LARGEST_TRANSFORMER_RATE, ExpertConfig, P
 from mein.imitators.config import ImitatorsConfig
 from mein.mixture.config import MixtureConfig
 from mein.runtime.device import refuse_unknown_device
-from mein.runtime.files import expanded
+from mein.runtime.files import PIPES, expanded, read_regular
 from mein.runtime.settings import Settings
 from mein.runtime.tensors import check_version
 from mein.text.config import PiecesConfig, WordsConfig
@@ -203,7 +203,7 @@ def _on_its_base(settings: dict[str, Any]) -> dict[str, Any]:
 
 def _read_file(path: Path) -> dict[str, Any]:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = (path.read_bytes() if str(path).startswith(PIPES) else read_regular(path)).decode("utf-8")
         with _explaining_depth(f"Cannot read the config {path}"):
             content = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     except OSError as problem:

@@ -8,11 +8,10 @@ from typing import Any, get_type_hints
 from typer.core import TyperCommand
 
 from mein.errors import InputError, UsageError
-from mein.runtime.files import expanded, refuse_irregular
+from mein.runtime.files import PIPES, expanded, refuse_irregular
 
 PATHS = ("FILE", "FOLDER", "RUN", "STORE")  # the metavars of paths
 GLOB = frozenset("*?[")
-PIPES = ("/dev/fd/", "/proc/self/fd/", "/dev/stdin")  # where a shell puts what <(...) prints
 
 
 class PathCommand(TyperCommand):

@@ -109,10 +109,14 @@ class Weights:
 
     @classmethod
     def from_facts(cls, facts: dict[str, Any]) -> "Weights":
-        """The inverse of `to_facts`."""
+        """The inverse of `to_facts`; ValueError for what no mixture can be computed with."""
         lexicon = facts.get("lexicon_weight")
         gates = np.array(facts["gates"], np.float64)
-        return cls(gates, None if lexicon is None else float(lexicon), float(facts["temperature"]))
+        found = cls(gates, None if lexicon is None else float(lexicon), float(facts["temperature"]))
+        weights = [*gates.ravel(), 0.0 if lexicon is None else float(lexicon), found.temperature]
+        if gates.ndim != 1 or not np.isfinite(weights).all() or found.temperature <= 0:
+            raise ValueError("its gates and its temperature must be finite numbers")
+        return found
 
     def to_facts(self) -> dict[str, Any]:
         """Facts for JSON."""

@@ -91,11 +91,18 @@ def load_lexicon(path: Path) -> Lexicon:
     tensors, _ = load_tensors(path)
     try:
         entries, informativeness, weights, bias = (tensors[name].numpy() for name in ARRAYS)
-        return Lexicon(entries, informativeness, weights, bias, int(tensors["vocabulary_size"]))
-    except KeyError as problem:
+        found = Lexicon(entries, informativeness, weights, bias, int(tensors["vocabulary_size"]))
+    except (KeyError, TypeError, ValueError, RuntimeError) as problem:
         raise RunError(
             f"{path}: this version of mein cannot read the lexicon. Train the run again."
         ) from problem
+    F, Y = len(entries) if entries.ndim else 0, len(bias) if bias.ndim else 0
+    fits = (entries.shape, informativeness.shape, weights.shape, bias.shape) == ((F,), (F,), (F, Y), (Y,))
+    numbers = (informativeness, weights, bias)
+    is_sound = entries.dtype == np.int64 and all(array.dtype == np.float32 for array in numbers)
+    if not (fits and is_sound and all(np.isfinite(array).all() for array in numbers)):
+        raise RunError(f"{path} is damaged, its arrays do not fit: restore it from a copy of its own run.")
+    return found
 
 
 def learn_lexicon(

@@ -57,8 +57,7 @@ def seal(folder: RunFolder) -> None:
 
 def _of_hub(folder: RunFolder) -> list[str]:
     """The files of the Hugging Face model, if there is one."""
-    files = (path for path in (folder / HUB).rglob("*") if path.is_file() and not path.name.startswith("."))
-    return sorted(str(path.relative_to(folder.path)) for path in files)
+    return sorted(str(path.relative_to(folder.path)) for path in _hub_files(folder))
 
 
 def remember_hub(folder: RunFolder) -> None:
@@ -110,7 +109,19 @@ def verified(folder: RunFolder) -> Done:
     done = read_done(folder)
     for name, digest in done.required.items():
         _verify(folder, name, digest)
+    for path in _hub_files(folder):
+        if str(path.relative_to(folder.path)) not in done.required:
+            raise RunError(f"{path} is unknown to its run: remove it.")
     return done
+
+
+def _hub_files(folder: RunFolder) -> list[Path]:
+    """What is in the run's folder of the Hugging Face model, but for hidden files and folders."""
+    return [
+        path
+        for path in (folder / HUB).rglob("*")
+        if not path.is_dir() and not any(part.startswith(".") for part in path.relative_to(folder.path).parts)
+    ]
 
 
 def read_done(folder: RunFolder) -> Done:
@@ -168,14 +179,40 @@ def restore(folder: RunFolder, name: str, network: "torch.nn.Module") -> dict[st
 
 
 def fill(network: "torch.nn.Module", weights: "Mapping[str, torch.Tensor]", path: Path) -> None:
-    """Give a network the weights that were read from a file."""
+    """Give a network the weights that were read from a file; they must be finite, or answers would be NaN."""
     try:
         network.load_state_dict(weights)
-    except RuntimeError as problem:
+    except (RuntimeError, TypeError, ValueError) as problem:  # the latter of a network's own loading
+        raise unfit(path) from problem
+    bad = next((name for name, tensor in weights.items() if not tensor.isfinite().all()), None)
+    if bad is not None:
         raise RunError(
-            f"{path} does not fit config.json and the vocabularies beside it: "
-            "the folder mixes files of different runs; restore it from a copy."
-        ) from problem
+            f"{path} holds numbers that are not finite, in {bad!r}: restore it from a copy, or train again "
+            "with a lower learning rate."
+        )
+
+
+def refuse_larger(
+    build: "Callable[[], torch.nn.Module]", weights: "Mapping[str, torch.Tensor]", path: Path
+) -> None:
+    """Refuse settings by which a network would be larger than the weights for it, before it takes memory."""
+    import torch
+
+    try:
+        with torch.device("meta"):  # sizes without memory
+            shapes = {name: tensor.shape for name, tensor in build().state_dict().items()}
+    except (RuntimeError, ValueError, TypeError, OverflowError) as problem:
+        raise unfit(path) from problem
+    if any(name not in weights or shape.numel() > weights[name].numel() for name, shape in shapes.items()):
+        raise unfit(path)
+
+
+def unfit(path: Path) -> RunError:
+    """The error for weights that are not those of the network beside them."""
+    return RunError(
+        f"{path} does not fit config.json and the vocabularies beside it: "
+        "the folder mixes files of different runs; restore it from a copy."
+    )
 
 
 def load_indexer(config: "Config", folder: RunFolder, reader: "Reader | None" = None) -> "Indexer":
@@ -184,8 +221,8 @@ def load_indexer(config: "Config", folder: RunFolder, reader: "Reader | None" = 
     from mein.text.pieces import Pieces
     from mein.text.words import Words
 
-    words, pieces = Words.load(folder / "words.txt"), Pieces.load(folder / "pieces.model")
     verify_words(folder)
+    words, pieces = Words.load(folder / "words.txt"), Pieces.load(folder / "pieces.model")
     return Indexer(config.words, words, pieces, reader)
 
 

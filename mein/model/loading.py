@@ -1,8 +1,9 @@
 """From the folder of a run to its classifiers: the mixture, and what it is compared with."""
 
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,17 @@ from mein.imitators.reference import Imitators
 from mein.mixture.gates import Weights
 from mein.mixture.inference import TorchNetworks
 from mein.mixture.lexicon import LEXICON, LEXICON_OF_TRAIN, Lexicon, load_lexicon
-from mein.model.artefacts import HUB, Done, damaged, fill, load_indexer, read_done, restore, verified
+from mein.model.artefacts import (
+    HUB,
+    Done,
+    damaged,
+    fill,
+    load_indexer,
+    read_done,
+    refuse_larger,
+    unfit,
+    verified,
+)
 from mein.model.build import build_expert, build_imitators, open_reader
 from mein.model.model import Model
 from mein.runtime.device import choose_device
@@ -112,12 +123,14 @@ class Classifiers:
 
     def load(self, name: str) -> Model:
         """The classifier whose weights are in the artefact with this name."""
-        expert = self._expert = self._new_expert()
-        facts = restore(self.folder, name, expert)
-        weights = _weights(self.folder / f"{name}.safetensors", facts)
+        path = self.folder / f"{name}.safetensors"
+        tensors, facts = load_tensors(path)
+        expert = self._expert = self._new_expert(tensors, path)
+        fill(expert, tensors, path)
+        weights = _weights(path, facts)
         imitators, imitator_temperature = self._imitators
         if len(weights.gates) not in (0, len(imitators.windows)):
-            raise damaged(self.folder / f"{name}.safetensors")
+            raise damaged(path)
         lexicon = None
         if weights.lexicon is not None:
             lexicon = self._lexicon.with_gate(weights.lexicon)
@@ -139,12 +152,16 @@ class Classifiers:
         """The classifier that the run is for."""
         return self.load(MIXTURE)
 
-    def _new_expert(self) -> Expert:
-        """An expert to be filled; what lies on the disk for that is read once."""
+    def _new_expert(self, weights: Mapping[str, torch.Tensor], path: Path) -> Expert:
+        """An expert to be filled with weights; what lies on the disk for that is read once."""
         if self._expert is not None:
             return deepcopy(self._expert)
+        classes = len(self.labels.classes)
+        build = partial(build_expert, self.config, self.folder, self.indexer, classes)
         with torch.random.fork_rng(devices=[]):  # initial weights are drawn, and then replaced
-            return build_expert(self.config, self.folder, self.indexer, len(self.labels.classes))
+            if self.config.expert.traits.reads != "tokens":  # a transformer's sizes are in its own files
+                refuse_larger(build, weights, path)
+            return build()
 
     @cached_property
     def _imitators(self) -> tuple[Imitators, float]:
@@ -152,15 +169,20 @@ class Classifiers:
         path = self.folder / "imitators.safetensors"
         tensors, facts = load_tensors(path)
         has_imitators = any(name.startswith("outputs.") for name in tensors)
+        pieces, classes = self.indexer.pieces.size, len(self.labels.classes)
+        build = partial(build_imitators, self.config, pieces, classes, has_imitators)
         with torch.random.fork_rng(devices=[]):
-            pieces, classes = self.indexer.pieces.size, len(self.labels.classes)
-            imitators = build_imitators(self.config, pieces, classes, has_imitators)
+            refuse_larger(build, tensors, path)
+            imitators = build()
         fill(imitators, tensors, path)
         return imitators.to(self.device), _weights(path, {"gates": [], **facts}).temperature
 
     @cached_property
     def _lexicon(self) -> Lexicon:
-        return load_lexicon(self.folder / self._lexicon_file)
+        found = load_lexicon(self.folder / self._lexicon_file)
+        if (found.vocabulary_size, len(found.bias)) != (self.indexer.pieces.size, len(self.labels.classes)):
+            raise unfit(self.folder / self._lexicon_file)
+        return found
 
 
 def _weights(path: Path, facts: dict[str, Any]) -> Weights:
@@ -177,6 +199,9 @@ def read_labels(folder: RunFolder) -> tuple[Labels, np.ndarray]:
         labels, prior = Labels(tuple(content["classes"])), np.array(content["prior"], np.float64)
     except (KeyError, TypeError, ValueError) as problem:
         raise damaged(folder / "labels.json") from problem
-    if prior.shape != (len(labels.classes),):
+    are_labels = all(isinstance(label, str | int) for label in labels.classes)
+    are_different = are_labels and len({str(label) for label in labels.classes}) == len(labels.classes) > 1
+    is_share = prior.shape == (len(labels.classes),) and bool((prior >= 0).all())
+    if not (are_different and is_share and np.isclose(prior.sum(), 1.0)):
         raise damaged(folder / "labels.json")
     return labels, prior

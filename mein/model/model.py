@@ -148,8 +148,14 @@ class Model:
 
     def calibrated(self, documents: Encoded, logits: np.ndarray, temperature: float) -> np.ndarray:
         """log p(y | X) (n, Y) from logits (n, Y); the prior where a document is empty."""
-        log_probs = apply_temperature(logits, temperature)
-        log_probs[documents.is_empty] = np.log(self.prior)
+        with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+            log_probs, prior = apply_temperature(logits, temperature), np.log(self.prior)
+        if np.isnan(log_probs).any():
+            raise RunError(
+                "The classifier gives NaN, not probabilities, since its weights are too large: restore the "
+                "run from a copy, or train it again with a lower learning rate."
+            )
+        log_probs[documents.is_empty] = prior
         return log_probs
 
     @property

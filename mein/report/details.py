@@ -104,19 +104,19 @@ def _described(counts: np.ndarray, classes: list[str]) -> str:
     return "; ".join(rows) + "."
 
 
-def pairs(counts: np.ndarray, classes: list[str]) -> list[dict[str, Any]]:
-    """The most frequent mistakes: true class, predicted class, number, and share of the true class."""
-    mistakes = counts.copy()
-    np.fill_diagonal(mistakes, 0)
-    order = np.argsort(-mistakes, axis=None, kind="stable")[:MOST_PAIRS]
+def pairs(labels: np.ndarray, predicted: np.ndarray, classes: list[str]) -> list[dict[str, Any]]:
+    """The most frequent mistakes: true class, predicted class, number, and share of the true class.
+
+    Counted without a matrix, which would be larger than memory for very many classes.
+    """
+    Y, is_wrong = len(classes), labels != predicted
+    codes, counts = np.unique(labels[is_wrong] * Y + predicted[is_wrong], return_counts=True)
     found = []
-    for t, p in zip(*np.unravel_index(order, mistakes.shape), strict=True):
-        if mistakes[t, p]:
-            total = int(counts[t].sum())
-            share = percent(100 * mistakes[t, p] / total, total)
-            found.append(
-                {"truth": classes[t], "predicted": classes[p], "count": int(mistakes[t, p]), "share": share}
-            )
+    for place in np.argsort(-counts, kind="stable")[:MOST_PAIRS]:
+        (t, p), count = divmod(int(codes[place]), Y), int(counts[place])
+        total = int((labels == t).sum())
+        share = percent(100 * count / total, total)
+        found.append({"truth": classes[t], "predicted": classes[p], "count": count, "share": share})
     return found
 
 

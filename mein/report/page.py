@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,9 @@ def _over_seeds(runs: Sequence[Finished]) -> list[dict[str, Any]]:
     return found
 
 
+# Control characters but tab and line feed, which no HTML may hold and a terminal obeys.
+WITHOUT_SIGN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 TEMPLATES = Path(__file__).parent / "templates"
 
 
@@ -131,7 +135,7 @@ def write_report(paths: Sequence[Path], target: Path) -> None:
                 f"{run.path} holds a classifier without its measurements: "
                 "give the folder that `mein train --out` wrote."
             )
-    write_atomically(target, page(runs).encode("utf-8"))
+    write_atomically(target, WITHOUT_SIGN.sub(REPLACEMENT, page(runs)).encode("utf-8", "replace"))
 
 
 def page(runs: Sequence[Finished]) -> str:
@@ -142,14 +146,16 @@ def page(runs: Sequence[Finished]) -> str:
     for i, (run, name) in enumerate(zip(runs, names, strict=True)):
         with explaining_damage(run.path):
             contents.append(sections(run, f"run{i}") | {"name": name})
-    return environment().get_template("report.html").render(
-        runs=contents,
-        comparison=comparison(runs, names),
-        title=names[0] if len(runs) == 1 else f"{len(runs)} runs compared",
-        style=style,
-        style_hash=base64.b64encode(hashlib.sha256(style.encode("utf-8")).digest()).decode("ascii"),
-        version=__version__,
-    )  # fmt: skip
+    title = names[0] if len(runs) == 1 else f"{len(runs)} runs compared"
+    with explaining_damage(runs[0].path if len(runs) == 1 else Path(title)):
+        return environment().get_template("report.html").render(
+            runs=contents,
+            comparison=comparison(runs, names),
+            title=title,
+            style=style,
+            style_hash=base64.b64encode(hashlib.sha256(style.encode("utf-8")).digest()).decode("ascii"),
+            version=__version__,
+        )  # fmt: skip
 
 
 def colors_of_systems() -> str:

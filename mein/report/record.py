@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from jinja2 import TemplateError
 
 from mein.errors import RunError
 from mein.evaluation.comparison import Row, Verdict
@@ -146,6 +147,17 @@ class Finished:
         is_complete = {"label", *self.rows} <= set(table.column_names)
         if not is_complete or {row.scores.documents for row in self.rows.values()} - {table.num_rows}:
             raise damaged(path)
+        Y, kinds = len(self.classes), dict(zip(table.column_names, table.schema.types, strict=True))
+        has_lists = all(
+            pa.types.is_fixed_size_list(kinds[name])
+            and pa.types.is_floating(kinds[name].value_type)
+            and kinds[name].list_size == Y
+            for name in self.rows
+        )
+        ids = table["label"]
+        are_ids = pa.types.is_integer(kinds["label"]) and not ids.null_count
+        if not (has_lists and are_ids and all(0 <= y < Y for y in ids.unique().to_pylist())):
+            raise damaged(path)
         return table
 
     @cached_property
@@ -197,6 +209,8 @@ def read_finished(path: Path) -> Finished:
             temperature=weights.temperature,
             **optional,
         )
+        if not np.isfinite(run.prior).all() or run.prior.shape != (len(run.classes),):
+            raise ValueError("labels.json")
         run.traits  # noqa: B018 - like the next line, read here, where damage can be explained
         if run.rows and run.verdict is None:
             raise KeyError("outcome")
@@ -208,5 +222,13 @@ def explaining_damage(path: Path) -> Iterator[None]:
     """Turn what is missing or malformed in a run's files into one sentence."""
     try:
         yield
-    except (LookupError, TypeError, ValueError, AttributeError) as problem:
-        raise RunError(f"{path} is damaged ({problem!r}): restore it from a copy.") from problem
+    except (
+        LookupError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        ArithmeticError,
+        RecursionError,
+        TemplateError,
+    ) as problem:
+        raise RunError(f"{path} is damaged ({problem!r:.200}): restore it from a copy.") from problem

@@ -191,17 +191,17 @@ def components(run: Finished, key: str) -> dict[str, Any] | None:
 def confusion(run: Finished, key: str) -> dict[str, Any]:
     """The confusion matrices of the mixture and the expert; for many classes, the most confused pairs."""
     Y, systems = len(run.classes), [n for n in (MIXTURE, EXPERT) if n in run.rows]
-    counts = {
-        name: confusions.confusion(run.label_ids, run.log_probs(name).argmax(axis=1), Y) for name in systems
-    }
+    predicted = {name: run.log_probs(name).argmax(axis=1) for name in systems}
     is_small = Y <= confusions.MOST_CLASSES
+    counts = {
+        name: confusions.confusion(run.label_ids, ids, Y) for name, ids in predicted.items() if is_small
+    }
     return {
         "matrices": [
             (name, confusions.matrix(f"{key}-confusion-{name}", of, run.classes, name, name))
             for name, of in counts.items()
-            if is_small
         ],
-        "pairs": confusions.pairs(counts[run.best], run.classes) if Y > 2 else [],
+        "pairs": confusions.pairs(run.label_ids, predicted[run.best], run.classes) if Y > 2 else [],
         "system": run.best,
     }
 

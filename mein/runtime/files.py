@@ -70,16 +70,31 @@ def refuse_nameless(path: Path) -> None:
         raise InputError(f"{str(path)!r} names no file to write: give its path.")
 
 
+PIPES = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")  # where a shell puts what <(...) prints
+
+
 def refuse_irregular(path: Path) -> None:
-    """Refuse what is there and is no regular file: to write would replace a device."""
+    """Refuse what is there and is no regular file: to write would replace a device, to read may never end."""
+    if path.is_dir():
+        raise InputError(f"{path} is a folder: give the path of a file.")
+    if is_special(path):
+        raise InputError(f"{path} is no regular file: choose another path.")
+
+
+def is_special(path: Path) -> bool:
+    """Whether a path leads to something but a file or a folder: who opens a FIFO waits for its other end."""
     try:
         mode = path.stat().st_mode
-    except OSError:  # not there, or for whoever opens it to explain
-        return
-    if stat.S_ISDIR(mode):
-        raise InputError(f"{path} is a folder: give the path of a file.")
-    if not stat.S_ISREG(mode):
-        raise InputError(f"{path} is no regular file: choose another path.")
+    except (OSError, ValueError):  # not there, or for whoever opens it to explain
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
+def read_regular(path: Path) -> bytes:
+    """The content of a file; an OSError if it is a FIFO or the like."""
+    if is_special(path):
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+    return path.read_bytes()
 
 
 def is_temporary(name: str, of: str | None = None) -> bool:
@@ -158,6 +173,8 @@ def cache_folder() -> Path:
 
 def sha256_of(path: Path) -> str:
     """The checksum of a file's content."""
+    if is_special(path):
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

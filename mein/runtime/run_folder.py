@@ -10,7 +10,7 @@ from typing import Any
 
 from mein.errors import RunError
 from mein.runtime import ranks
-from mein.runtime.files import held_folder, is_temporary, refuse_irregular, write_atomically, writing_failed
+from mein.runtime.files import held_folder, is_temporary, read_regular, write_atomically, writing_failed
 from mein.runtime.tensors import FORMAT_VERSION, check_version
 
 
@@ -133,8 +133,7 @@ class RunFolder:
         """Read what `write_json` wrote, without the version."""
         path = self / name
         try:
-            refuse_irregular(path)  # to open a FIFO would wait forever
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = json.loads(read_regular(path).decode("utf-8"))
             version = content.pop("mein")
         except (FileNotFoundError, NotADirectoryError) as problem:
             if not self.path.is_dir():
@@ -185,11 +184,11 @@ class RunFolder:
         path = self / "metrics.jsonl"
         if not path.exists():
             return []
-        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
         try:
+            lines = read_regular(path).decode("utf-8", "replace").split("\n")
             complete = [json.loads(line) for line in lines[:-1] if line]
             return [line for line in complete if stage in (None, line["stage"])]
-        except (ValueError, KeyError, TypeError) as problem:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as problem:
             raise RunError(f"{path} is damaged ({problem!r}): restore it from a copy.") from problem
 
     def rewind(self, stage: str, keep: int) -> None:

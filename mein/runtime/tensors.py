@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from safetensors import SafetensorError, safe_open
 
 from mein.errors import RunError
-from mein.runtime.files import atomic_path
+from mein.runtime.files import atomic_path, is_special
 from mein.runtime.ranks import is_first
 
 if TYPE_CHECKING:  # to verify a file, or to refuse a folder that holds no run, does not need torch
@@ -50,8 +50,9 @@ def load_tensors(path: Path) -> "tuple[dict[str, Tensor], dict[str, Any]]":
     with _opened(path, "pt") as file:
         header = _header(path, file)
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    facts: dict[str, Any] = header["facts"]
-    if header.get("sha256") != digest_of(path.name, tensors, facts):
+        facts: dict[str, Any] = header["facts"]
+        digest = digest_of(path.name, tensors, facts)
+    if header.get("sha256") != digest:
         raise _damaged(path)
     return tensors, facts
 
@@ -71,12 +72,14 @@ def load_facts(path: Path) -> dict[str, Any]:
 
 @contextmanager
 def _opened(path: Path, framework: str = "np") -> Iterator[Any]:
+    if is_special(path):
+        raise _damaged(path)
     try:
         with safe_open(path, framework=framework) as file:
             yield file
     except FileNotFoundError as problem:
         raise RunError(f"{path} is missing: restore it from a copy of the run.") from problem
-    except (SafetensorError, ValueError, OSError) as problem:
+    except (SafetensorError, ValueError, OSError, RecursionError) as problem:  # the last of deep JSON
         raise _damaged(path) from problem
 
 
