@@ -5,6 +5,7 @@ must not wait for it.
 """
 
 import json
+import re
 import sys
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
     from mein.runtime.progress import Reporter
 
+# Control characters, ends of lines, changes of direction, and half characters: escaped in an error.
+NOT_SHOWN = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+MOST_SHOWN, END_SHOWN = 1_000, 200  # characters of an error, and of its end, which has the remedy
 INTERRUPTED = 130  # the exit code of a program that Ctrl-C ended
 
 
@@ -117,11 +121,13 @@ def log(console: "Console", sentence: "str | Text", style: str = "") -> None:
 
 
 def complain(sentence: str) -> None:
-    """One sentence on stderr about a problem that the user can fix."""
+    """One sentence on stderr about a problem that the user can fix; names in it may hold any sign."""
     from rich.text import Text
 
     console = open_console(stderr=True)
-    log(console, Text.assemble(("Error:", "bold red"), " ", sentence))
+    cut = f"{sentence[:MOST_SHOWN]} ... {sentence[-END_SHOWN:]}"
+    shown = NOT_SHOWN.sub(lambda found: repr(found[0])[1:-1], min(sentence, cut, key=len))
+    log(console, Text.assemble(("Error:", "bold red"), " ", shown))
 
 
 def plain_table(*headers: str, left: tuple[str, ...] = (), gap: int = 2, **style: Any) -> "Table":

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from mein.cli.console import log, open_console, plain_table
 from mein.cli.options import AsJson, RunPath, SoftLabelFile, argument, option, whole
+from mein.errors import InputError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -42,8 +43,10 @@ def explain(
     from mein.explain import as_page
     from mein.explain import explain as explanation_of
     from mein.model.loading import load_model
-    from mein.runtime.files import write_atomically
+    from mein.runtime.files import is_utf8, write_atomically
 
+    if not is_utf8(text):
+        raise InputError(f"The text {text!r:.60} is not UTF-8: give it in UTF-8.")
     model = load_model(run, soft_labels=soft_labels)
     explanation = explanation_of(model, text, label, against)
     if html is not None:

@@ -49,6 +49,7 @@ class Lexicon:
     gate: float = 1.0
     """The weight of its log-probabilities in a mixture."""
 
+    @np.errstate(over="ignore", invalid="ignore")  # what is not finite is refused later
     def log_probs(self, pieces: Ragged) -> np.ndarray:
         """log p(y | X) (n, Y), float32, of documents."""
         rows, codes = codes_of(pieces, self.vocabulary_size, LONGEST)
@@ -61,6 +62,7 @@ class Lexicon:
         found: np.ndarray = log_softmax(logits.astype(np.float64), axis=1).astype(np.float32)
         return found
 
+    @np.errstate(over="ignore", invalid="ignore")
     def logits(self, pieces: Ragged) -> np.ndarray:
         """What it adds to the logits of a mixture (n, Y): its gate times its log-probabilities."""
         return self.gate * self.log_probs(pieces).astype(np.float64)

@@ -199,8 +199,8 @@ def read_labels(folder: RunFolder) -> tuple[Labels, np.ndarray]:
         labels, prior = Labels(tuple(content["classes"])), np.array(content["prior"], np.float64)
     except (KeyError, TypeError, ValueError) as problem:
         raise damaged(folder / "labels.json") from problem
-    are_labels = all(isinstance(label, str | int) for label in labels.classes)
-    are_different = are_labels and len({str(label) for label in labels.classes}) == len(labels.classes) > 1
+    are_labels = {type(label) for label in labels.classes} <= {str, int, bool}
+    are_different = are_labels and len(set(map(str, labels.classes))) == len(labels.classes) > 1
     is_share = prior.shape == (len(labels.classes),) and bool((prior >= 0).all())
     if not (are_different and is_share and np.isclose(prior.sum(), 1.0)):
         raise damaged(folder / "labels.json")

@@ -233,5 +233,6 @@ def mixed_logits(z: np.ndarray, alpha: np.ndarray, gates: np.ndarray) -> np.ndar
     """z' (n, Y), float64, from z (n, Y), alpha (I, n, Y), gates (I,), or () for closed ones."""
     if len(gates) == 0:
         return z.astype(np.float64)
-    mixed: np.ndarray = z + np.einsum("i,iny->ny", gates, alpha.astype(np.float64))  # Eq. 6
+    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused later
+        mixed: np.ndarray = z + np.einsum("i,iny->ny", gates, alpha.astype(np.float64))  # Eq. 6
     return mixed

@@ -179,7 +179,9 @@ class Finished:
         """
         calibrated = self.log_probs(self.best)
         raw = apply_temperature(calibrated * self.temperature, 1.0)
-        is_empty = np.isclose(calibrated, np.log(self.prior), rtol=0, atol=1e-6).all(axis=1)
+        with np.errstate(divide="ignore"):  # a class may have no share
+            log_prior = np.log(self.prior)
+        is_empty = np.isclose(calibrated, log_prior, rtol=0, atol=1e-6).all(axis=1)
         return np.where(is_empty[:, None], calibrated, raw)
 
 
