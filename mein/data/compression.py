@@ -109,7 +109,11 @@ COMPRESSIONS = {
         partial(Streams, GzipDecompressor),
         lambda raw: gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0),
     ),
-    ".xz": Compression("xz", partial(Streams, lzma.LZMADecompressor), partial(lzma.LZMAFile, mode="wb")),
+    ".xz": Compression(  # subtle: without the format, 18 zeros are a complete stream of the old .lzma
+        "xz",
+        partial(Streams, partial(lzma.LZMADecompressor, lzma.FORMAT_XZ)),
+        partial(lzma.LZMAFile, mode="wb"),
+    ),
     ".zst": Compression(
         "zstd",
         lambda raw: pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), "zstd"),

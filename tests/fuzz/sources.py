@@ -37,7 +37,7 @@ def damaged(place: Place, chance: random.Random, folder: Path) -> Case:
         case "append":
             content += chance.randbytes(chance.randrange(1, 60))
         case "zeros":
-            content += bytes(chance.randrange(1, 60))
+            content += bytes(chance.choice([1, 4, 18, 36, 512]))
         case "flip":
             content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
         case "block":
