@@ -8,8 +8,8 @@ from typing import Any
 from mein.evaluation.metrics import metrics_beside_error
 from mein.evaluation.rendering import ADVICE, cells, footnote, headings, sentence_of
 from mein.evaluation.systems import EXPERT, MIXTURE, SYSTEMS
-from mein.report.page import environment
-from mein.report.record import Finished, read_finished
+from mein.report.page import NOT_IN_HTML, REPLACEMENT, environment
+from mein.report.record import Finished, explaining_damage, read_finished
 from mein.runtime.files import write_atomically
 
 MOST_CLASSES = 30
@@ -18,7 +18,8 @@ SIGNS = re.compile(r"([\\`*_\[\]#|<>~$])")
 
 def write_card(path: Path, target: Path | None = None) -> None:
     """Write the card of a finished run, or of a classifier that was saved without its measurements."""
-    text = card(read_finished(path))
+    with explaining_damage(path):
+        text = card(read_finished(path))
     write_atomically(path / "README.md" if target is None else target, text.encode("utf-8"))
 
 
@@ -94,5 +95,5 @@ def as_markdown(value: object) -> str:
     >>> as_markdown("<b>1 | 2</b>")
     '\\\\<b\\\\>1 \\\\| 2\\\\</b\\\\>'
     """
-    text = " ".join(str(value).split()).replace("&", "&amp;")
+    text = NOT_IN_HTML.sub(REPLACEMENT, " ".join(str(value).split())).replace("&", "&amp;")
     return SIGNS.sub(r"\\\1", text)

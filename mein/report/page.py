@@ -118,7 +118,7 @@ def _over_seeds(runs: Sequence[Finished]) -> list[dict[str, Any]]:
 
 
 # Control characters but tab and line feed, which no HTML may hold and a terminal obeys.
-WITHOUT_SIGN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+NOT_IN_HTML = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -135,7 +135,7 @@ def write_report(paths: Sequence[Path], target: Path) -> None:
                 f"{run.path} holds a classifier without its measurements: "
                 "give the folder that `mein train --out` wrote."
             )
-    write_atomically(target, WITHOUT_SIGN.sub(REPLACEMENT, page(runs)).encode("utf-8", "replace"))
+    write_atomically(target, NOT_IN_HTML.sub(REPLACEMENT, page(runs)).encode("utf-8", "replace"))
 
 
 def page(runs: Sequence[Finished]) -> str:

@@ -13,7 +13,15 @@ from typing import Protocol
 
 from mein.data.files import locate
 from mein.errors import DamagedFile, RunError
-from mein.runtime.files import atomic_path, cache_folder, held_folder, is_temporary, sha256_of, writing_failed
+from mein.runtime.files import (
+    atomic_path,
+    cache_folder,
+    held_folder,
+    is_temporary,
+    read_regular,
+    sha256_of,
+    writing_failed,
+)
 
 LEFT_OUT = "`mein store label` and `mein store train` go on without it with --quarantine"
 
@@ -66,7 +74,7 @@ class Folder:
             raise writing_failed(self.path, problem) from problem
 
     def read(self, name: str) -> bytes:
-        return (self.path / name).read_bytes()
+        return read_regular(self.path / name)
 
     @contextmanager
     def writing(self, name: str) -> Iterator[Path]:

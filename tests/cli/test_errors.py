@@ -479,6 +479,15 @@ USAGE = {
 }
 
 
+def test_names_of_any_sign_and_length_stay_in_one_line(tmp_path: Path, finished: Path) -> None:
+    name = "a\nb\x1b[31m\u2028\u202ec.csv"
+    sentence = rf"{tmp_path}/a\\nb\\x1b\[31m\\u2028\\u202ec\.csv does not exist; check the path\."
+    refuses(sentence, "check", "--labeled", tmp_path / name)
+    long = r"The run has no label 'a{900,1000} \.\.\. a{100,200}': choose .*"
+    refuses(long, "explain", finished, "x", "--label", "a" * 9_000)
+    refuses(r"The text 'a\\udcff' is not UTF-8: give it in UTF-8\.", "explain", finished, "a\udcff")
+
+
 @pytest.mark.parametrize("words", USAGE)
 def test_a_wrong_command_line_is_refused_in_one_sentence(words: str) -> None:
     refuses(USAGE[words], *words.split())

@@ -15,8 +15,9 @@ from tests.fuzz.place import Place, picked
 from tests.fuzz.texts import label, text
 from tests.fuzz.trying import Case
 from tests.support.reading import PACK
-from tests.support.shell import Answer
+from tests.support.shell import TINY, Answer
 
+TRAINED = 0.1  # the share of trainings, which take a second
 CHECKED = (".gz", ".bz2", ".xz")  # a flipped bit in them is found by their own checksums
 
 
@@ -194,9 +195,9 @@ def _words(place: Place, chance: random.Random, folder: Path, source: str) -> tu
 
 
 def labels(place: Place, chance: random.Random, folder: Path) -> Case:
-    """Labels that nobody would choose come back as they were given."""
+    """Labels that nobody would choose come back as they were given; some of them are learned."""
     names = sorted({label(chance) for _ in range(chance.randrange(2, 6))})
-    rows = [[f"text {n}", name] for n, name in enumerate(names * 3)]
+    rows = [[f"text {n} {text(chance)}", name] for n, name in enumerate(names * 3)]
     path = folder / "train.jsonl"
     path.write_text("".join(json.dumps({"text": t, "label": y}) + "\n" for t, y in rows), encoding="utf-8")
 
@@ -204,4 +205,14 @@ def labels(place: Place, chance: random.Random, folder: Path) -> Case:
         found = json.loads(answer.out)["parts"]["labeled"]["class_counts"]
         return None if found == dict.fromkeys(names, 3) or len(names) < 2 else f"classes {found}, not {names}"
 
-    return Case(("check", "--labeled", str(path), "--json"), wrong)
+    if chance.random() > TRAINED:
+        return Case(("check", "--labeled", str(path), "--json"), wrong)
+    raw = folder / "raw.jsonl"
+    raw.write_text("".join(json.dumps({"text": text(chance)}) + "\n" for _ in range(9)), encoding="utf-8")
+
+    def unlearned(answer: Answer) -> str | None:
+        found = json.loads((folder / "new/labels.json").read_text(encoding="utf-8"))["classes"]
+        return None if found == names else f"classes {found}, not {names}"
+
+    words = ("train", "--labeled", str(path), "--unlabeled", str(raw), "--out", str(folder / "new"), *TINY)
+    return Case(words, unlearned)

@@ -13,9 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+from mein.errors import RunError
 from mein.model.artefacts import seal
+from mein.report.card import write_card
 from mein.runtime.run_folder import RunFolder
 from mein.runtime.tensors import load_tensors, save_tensors
+from mein.store.files import MANIFEST
+from mein.store.store import Store
 from tests.fuzz.trying import Case, attempt, limited
 from tests.support import tiny
 from tests.support.shell import refuses, write_csv
@@ -204,6 +208,12 @@ def test_a_file_for_a_transformer_that_the_run_did_not_write_is_refused(run: Pat
     refuses_to_predict(r"{path}/{name} is unknown to its run: remove it\.", run, "hub/config.json")
 
 
+def test_a_fifo_as_the_manifest_of_a_store_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / MANIFEST)
+    with limited(), pytest.raises(RunError, match=rf"{MANIFEST}"):
+        Store.open(tmp_path)
+
+
 def test_the_report_refuses_predictions_that_do_not_fit(run: Path) -> None:
     table = pq.read_table(run / "predictions.parquet")
     n = table.num_rows
@@ -215,10 +225,19 @@ def test_the_report_refuses_predictions_that_do_not_fit(run: Path) -> None:
         refuses_to_report(OTHER_RUN, run, "predictions.parquet")
 
 
-def test_the_page_holds_no_control_character(run: Path) -> None:
+def test_the_card_of_a_hostile_run_is_refused_in_one_sentence(run: Path) -> None:
+    change_json(run / "config.json", lambda content: content["config"].pop("words"))
+    with pytest.raises(RunError, match=r"run is damaged \(KeyError\('words'\)\): restore it from a copy\."):
+        write_card(run)
+
+
+def test_the_page_and_the_card_hold_no_control_character(run: Path) -> None:
     change_json(run / "labels.json", lambda content: content.update(classes=["a\x1b[31m", "b"]))
     outcome = attempt(Case(("report", str(run))))
     page = (run / "report.html").read_text(encoding="utf-8")
     assert outcome.kind == "fine", outcome.detail
     assert "a\ufffd[31m" in page
-    assert "\x1b" not in page
+    write_card(run)
+    card = (run / "README.md").read_text(encoding="utf-8")
+    assert "a\ufffd\\[31m" in card
+    assert "\x1b" not in page + card
