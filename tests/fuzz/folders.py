@@ -19,6 +19,7 @@ from mein.runtime.tensors import load_tensors, save_tensors
 from tests.fuzz.place import Place, not_finite, picked
 from tests.fuzz.texts import text
 from tests.fuzz.trying import Case
+from tests.support.shell import Answer
 
 ABSURD: list[Any] = [
     None,
@@ -54,6 +55,26 @@ def damaged(place: Place, chance: random.Random, folder: Path) -> Case:
     victim = chance.choice(files)
     damage(victim, chance, files)
     return chance.choice(list(place.uses(run, folder).values()))
+
+
+def resumed(place: Place, chance: random.Random, folder: Path) -> Case:
+    """A run that was stopped, with one damaged file: resumed to the same weights, or refused."""
+    run = folder / "run"
+    shutil.copytree(place.run, run)
+    lost = chance.choice(
+        [[], ["mixture"], ["mixture", "closed", "random"], ["imitators", "mixture", "closed", "random"]]
+    )
+    for name in ["done", *(f"{name}.safetensors" for name in lost)]:
+        (run / name).unlink()
+    files = sorted(path for path in run.rglob("*") if path.is_file() and path.name != ".lock")
+    damage(chance.choice(files), chance, files)
+
+    def wrong(answer: Answer) -> str | None:
+        names = [path.name for path in place.run.glob("*.safetensors")]
+        other = [name for name in names if (run / name).read_bytes() != (place.run / name).read_bytes()]
+        return f"{other} differ" if other else None
+
+    return Case((*place.training(run), "--resume"), wrong)
 
 
 def damage(victim: Path, chance: random.Random, others: list[Path]) -> None:

@@ -27,14 +27,11 @@ class Place:
     def make(cls, home: Path) -> "Place":
         """Train the run, and write down what it answers."""
         place = cls(home)
-        train = write_csv(home / "train.csv", TEXTS.labeled_texts, TEXTS.labeled_labels)
-        raw = write_csv(home / "raw.csv", TEXTS.unlabeled_texts)
-        test = write_csv(home / "test.csv", TEXTS.test_texts[:20], TEXTS.test_labels[:20])
+        write_csv(home / "train.csv", TEXTS.labeled_texts, TEXTS.labeled_labels)
+        write_csv(home / "raw.csv", TEXTS.unlabeled_texts)
+        write_csv(home / "test.csv", TEXTS.test_texts[:20], TEXTS.test_labels[:20])
         write_csv(home / "new.csv", NEW)
-        sizes = {**SETTINGS, "mixture.method": "ours", "expert.kind": "average"}
-        words = [word for key, value in sizes.items() for word in ("--set", f"{key}={json.dumps(value)}")]
-        parts = ["--labeled", train, "--unlabeled", raw, "--test", test]
-        assert mein("train", *parts, "--out", place.run, *words).code == 0
+        assert mein(*place.training(place.run)).code == 0
         for name, case in place.uses(place.run, home).items():
             answer = mein(*case.words)
             assert answer.code == 0, answer
@@ -45,6 +42,14 @@ class Place:
     def run(self) -> Path:
         """The finished run."""
         return self.home / "run"
+
+    def training(self, out: Path) -> list[str]:
+        """The command line that trains the run."""
+        sizes = {**SETTINGS, "mixture.method": "ours", "expert.kind": "average"}
+        words = [word for key, value in sizes.items() for word in ("--set", f"{key}={json.dumps(value)}")]
+        parts = {"labeled": "train.csv", "unlabeled": "raw.csv", "test": "test.csv"}
+        data = [word for part, name in parts.items() for word in (f"--{part}", str(self.home / name))]
+        return ["train", *data, "--out", str(out), *words]
 
     def folder(self, number: int) -> Path:
         """A new folder for one case."""

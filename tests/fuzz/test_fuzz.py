@@ -19,6 +19,7 @@ from tests.fuzz.trying import FINE, SENTENCE, Case, attempt
 Make = Callable[[Place, random.Random, Path], Case]
 KINDS: list[Make] = [
     folders.damaged,
+    folders.resumed,
     folders.absurd,
     folders.absurd,
     sources.sound,
@@ -32,7 +33,7 @@ KINDS: list[Make] = [
     words.paths,
     words.texts,
 ]
-FEW, MANY, AT_ONCE = 65, 5_000, 250
+FEW, MANY, AT_ONCE = 56, 5_000, 250
 
 
 @pytest.fixture(scope="module")
