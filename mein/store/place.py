@@ -17,6 +17,7 @@ from mein.runtime.files import (
     atomic_path,
     cache_folder,
     held_folder,
+    is_special,
     is_temporary,
     read_regular,
     sha256_of,
@@ -84,10 +85,10 @@ class Folder:
 
     @contextmanager
     def reading(self, name: str) -> Iterator[Path]:
-        yield self.path / name
+        yield self._regular(name)
 
     def fetch(self, name: str, sha256: str | None) -> Path:
-        path = self.path / name
+        path = self._regular(name)
         if sha256 is not None and name not in self.verified:
             try:
                 is_complete = sha256_of(path) == sha256
@@ -99,6 +100,12 @@ class Folder:
                 raise damaged_file(path)
             self.verified.add(name)
         return path
+
+    def _regular(self, name: str) -> Path:
+        """The path of a file; a FIFO in its place is refused, whose reader would wait forever."""
+        if is_special(self.path / name):
+            raise damaged_file(self.path / name)
+        return self.path / name
 
     def move(self, name: str, folder: str) -> None:
         try:

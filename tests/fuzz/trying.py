@@ -1,6 +1,7 @@
 """One hostile command after another, in this process, within a limit of time and memory."""
 
 import contextlib
+import faulthandler
 import io
 import resource
 import signal
@@ -16,6 +17,7 @@ from mein.cli.main import main
 from tests.support.shell import Answer
 
 SECONDS = 60.0  # of one command, on a busy machine; usual ones take a tenth of a second
+LONGEST = 90.0
 MEMORY = 4 << 30  # that one command may take beyond what is in use
 SENTENCE, FINE, SILENT, TRACEBACK, HANG = "sentence", "fine", "silent", "traceback", "hang"
 
@@ -78,7 +80,10 @@ def judged(case: Case, answer: Answer) -> Outcome:
 
 @contextlib.contextmanager
 def limited() -> Iterator[None]:
-    """Raise Hang after SECONDS, MemoryError beyond MEMORY; a limit of the test's own goes on afterwards."""
+    """Raise Hang after SECONDS, MemoryError beyond MEMORY; a limit of the test's own goes on afterwards.
+
+    What waits in C, such as Arrow for a FIFO, cannot be interrupted: after LONGEST the process ends.
+    """
 
     def stop(number: int, frame: Any) -> None:
         raise Hang
@@ -89,9 +94,11 @@ def limited() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + MEMORY, hard))
     signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    faulthandler.dump_traceback_later(LONGEST, exit=True, file=2)
     try:
         yield
     finally:
+        faulthandler.cancel_dump_traceback_later()
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, usual)
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))

@@ -214,6 +214,16 @@ def test_a_fifo_as_the_manifest_of_a_store_is_refused(tmp_path: Path) -> None:
         Store.open(tmp_path)
 
 
+@pytest.mark.parametrize("name", ["shard-00000.arrow", "shard-00000.expert.parquet"])
+def test_a_fifo_in_a_store_is_refused(run: Path, name: str) -> None:
+    for artefact in ("done", "imitators.safetensors", "mixture.safetensors"):
+        (run / artefact).unlink()
+    (run / "encoded/unlabeled" / name).unlink()
+    os.mkfifo(run / "encoded/unlabeled" / name)
+    with pytest.raises(RunError, match=rf"encoded/unlabeled/{name} is damaged; restore it from a copy"):
+        tiny.run(run, mixture__method="ours", resume=True)
+
+
 def test_the_report_refuses_predictions_that_do_not_fit(run: Path) -> None:
     table = pq.read_table(run / "predictions.parquet")
     n = table.num_rows
