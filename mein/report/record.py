@@ -211,7 +211,8 @@ def read_finished(path: Path) -> Finished:
             temperature=weights.temperature,
             **optional,
         )
-        if not np.isfinite(run.prior).all() or run.prior.shape != (len(run.classes),):
+        is_share = run.prior.shape == (len(run.classes),) and bool((run.prior >= 0).all())
+        if not (is_share and np.isclose(run.prior.sum(), 1.0)):
             raise ValueError("labels.json")
         run.traits  # noqa: B018 - like the next line, read here, where damage can be explained
         if run.rows and run.verdict is None:

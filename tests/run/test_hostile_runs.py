@@ -180,6 +180,10 @@ def test_very_many_classes_are_refused(run: Path) -> None:
 def test_labels_that_are_no_classes_are_refused(run: Path, labels: dict[str, Any]) -> None:
     change_json(run / "labels.json", lambda content: content.update(labels))
     refuses_to_predict(OTHER_RUN, run, "labels.json")
+    if "prior" in labels and "classes" not in labels:
+        refuses_to_report(
+            r"{path} is damaged \(ValueError\(.*\)\): restore it from a copy\.", run, "labels.json"
+        )
 
 
 @pytest.mark.parametrize(
