@@ -36,12 +36,14 @@ from mein.runtime.run_folder import RunFolder
 from mein.runtime.tensors import digest_in
 from mein.store.files import (
     EXPERT_COLUMN,
+    LABELS,
     label_file,
     labeled_by,
     read_soft_labels,
     seal_labels,
     write_soft_labels,
 )
+from mein.store.place import damaged_file
 from mein.store.store import Store
 from mein.text.ragged import Ragged
 
@@ -99,6 +101,7 @@ def label_store(
     """
     if store.has_column(EXPERT_COLUMN):
         refuse_other_classes(store, classes)
+        _refuse_other_authors(store, by)
         return 0
     there, unknown = set(store.place.names()), 0
     lacking = []
@@ -167,6 +170,15 @@ def _verified(store: Store, shard: int, classes: Sequence[Label], by: str) -> bo
             "label with the run that they are from, or remove the label files."
         )
     return author is None
+
+
+def _refuse_other_authors(store: Store, by: str) -> None:
+    """Refuse a list of another teacher's label files that contradicts them: it decides what is learned."""
+    for file, author in store.label_authors.items():
+        if author != by:
+            with store.place.reading(file) as path:
+                if labeled_by(path) != author:
+                    raise damaged_file(f"{store.place}/{LABELS}")
 
 
 def refuse_other_classes(store: Store, classes: Sequence[Label]) -> None:

@@ -228,6 +228,18 @@ def test_a_fifo_in_a_store_is_refused(run: Path, name: str) -> None:
         tiny.run(run, mixture__method="ours", resume=True)
 
 
+def test_a_store_that_names_another_teacher_than_its_files_is_refused(run: Path) -> None:
+    """The name of the teacher decides what imitators learn from."""
+    for artefact in ("done", "imitators.safetensors", "mixture.safetensors"):
+        (run / artefact).unlink()
+    path = run / "encoded/unlabeled/labels.json"
+    content = json.loads(path.read_text(encoding="utf-8"))
+    content["shards"][0]["by"] = "0" + content["shards"][0]["by"][1:-1] + "g"
+    path.write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(RunError, match=r"encoded/unlabeled/labels\.json is damaged; restore it from a copy"):
+        tiny.run(run, mixture__method="ours", resume=True)
+
+
 def test_the_report_refuses_predictions_that_do_not_fit(run: Path) -> None:
     table = pq.read_table(run / "predictions.parquet")
     n = table.num_rows
