@@ -117,7 +117,7 @@ def read_json(place: Place, name: str) -> dict[str, Any]:
         content = json.loads(place.read(name))
     except FileNotFoundError:
         raise
-    except (OSError, ValueError) as problem:
+    except (OSError, ValueError, RecursionError) as problem:  # the last of deep JSON
         raise damaged_manifest(place, name) from problem
     if not isinstance(content, dict):
         raise damaged_manifest(place, name)
