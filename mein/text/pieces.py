@@ -53,7 +53,8 @@ class Pieces:
         learned = dict(_most_frequent(counter, config))
         covered, signs = _covered(learned), _signs(counter, config)
         coverage = CHARACTER_COVERAGE
-        if len(covered) > MOST_SPELLED or not signs.issubset(covered):
+        is_paper = counter.config.tokenizer == "paper"  # whose pieces are those of the published runs
+        if not is_paper and (len(covered) > MOST_SPELLED or not signs.issubset(covered)):
             learned |= {sign: counter.frequency[sign] or 1 for sign in signs}
             learned = _cut(learned, signs.union(covered[: MOST_SPELLED - len(signs)]))
             coverage = 1.0

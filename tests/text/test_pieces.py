@@ -174,6 +174,16 @@ def test_marks_and_digits_are_pieces_however_rare() -> None:
         assert "".join("".join(pieces.fragments(ids)).strip() for ids in found) == f"a{sign}b"
 
 
+def test_with_the_tokenizer_of_the_paper_rare_signs_stay_unknown() -> None:
+    """As in the published runs."""
+    config = WordsConfig(tokenizer="paper")
+    counter = WordCounter(config)
+    counter.add(["a7b"])
+    counter.frequency.update({"the": 80_000, "battery": 80_000, "died": 80_000})
+    ids = Pieces.from_counts(counter, PiecesConfig()).encode(tokenize("a7b", config))
+    assert UNKNOWN in [i for word in ids for i in word]
+
+
 def test_emoji_and_other_signs_are_pieces_where_they_occur_a_few_times() -> None:
     pieces = learn_beside_many_words(["😀 … €"] * 5 + ["☃ Ω"] * 4 + ["Ж"] * 5)
     spelled = {fragment.strip() for fragment in spelling(pieces)}
