@@ -14,6 +14,8 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 
+from mein.evaluation.prior import log_prior, with_absent_classes
+
 STRENGTHS = (0.3, 1.0, 3.0, 10.0, 30.0)  # C, the inverse of regularization
 USUAL = 3.0  # C where there are no two documents of a class to choose it by
 STEPS = 2_000
@@ -28,7 +30,7 @@ class LogisticFit:
     """Logistic regression with a column for every class, or the prior where nothing could be learned."""
 
     prior: NDArray[np.float64]
-    """The share of each class (Y,), never 0."""
+    """The log of each class's share (Y,)."""
     model: LogisticRegression | None = None
 
     @property
@@ -38,15 +40,16 @@ class LogisticFit:
 
     def log_probs(self, x: Features) -> NDArray[np.float64]:
         """log p(y | x) (n, Y). An absent class keeps its prior, the others share the rest."""
-        full = np.tile(np.log(self.prior), (x.shape[0], 1))
         if self.model is None or x.shape[0] == 0:
-            return full
-        logits = self.model.decision_function(x).astype(np.float64)
-        if logits.ndim == 1:  # of two classes scikit-learn gives one logit, that of the second
-            logits = np.stack([np.zeros_like(logits), logits], axis=1)
-        present = self.model.classes_
-        full[:, present] = log_softmax(logits, axis=1) + np.log(self.prior[present].sum())
-        return full
+            return np.tile(self.prior, (x.shape[0], 1))
+        found = self.model.decision_function(x).astype(np.float64)
+        if found.ndim == 1:  # of two classes scikit-learn gives one logit, that of the second
+            found = np.stack([np.zeros_like(found), found], axis=1)
+        logits = np.zeros((len(found), len(self.prior)))
+        logits[:, self.model.classes_] = found
+        absent = np.setdiff1d(np.arange(len(self.prior)), self.model.classes_)
+        log_probs: NDArray[np.float64] = log_softmax(with_absent_classes(logits, self.prior, absent), axis=1)
+        return log_probs
 
 
 def logistic_regression(
@@ -100,8 +103,10 @@ def _fit(
     classes: int,
     strength: float,
 ) -> LogisticFit:
-    counts = np.bincount(labels, weights=weights, minlength=classes) + 1
-    prior = counts / counts.sum()
+    if not weights.all():  # what weighs nothing is as if it were not there
+        rows = np.flatnonzero(weights)
+        x, labels, weights = x[rows], labels[rows], weights[rows]
+    prior = log_prior(labels, weights, classes)
     if x.shape[1] == 0 or len(np.unique(labels)) < 2:
         return LogisticFit(prior)
     model = LogisticRegression(C=strength, max_iter=STEPS)
@@ -128,19 +133,20 @@ def log_probs_out_of_fold(
 ) -> NDArray[np.float64]:
     """log p(y | x) (n, Y) of each document by a fit that has not seen its fold; the prior of those in none.
 
-    fold (n,): -1 for documents that always teach. Each C is fitted once a fold; that of a fold is the best
+    fold (n,): -1 for documents that always teach. weights: (n,), or (K + 1, n): what documents weigh where
+    fold k is held out, and where none is. Each C is fitted once a fold; that of a fold is the best
     one for the other folds, instead of by a cross-validation inside each.
     """
-    counts = np.asarray(weights, np.float64)
     number = int(fold.max()) + 1
-    found = np.tile(_fit(x[:, :0], labels, counts, classes, USUAL).log_probs(x), (len(STRENGTHS), 1, 1))
+    counts = np.broadcast_to(weights, (number + 1, len(labels))).astype(np.float64)
+    found = np.tile(log_prior(labels, counts[-1], classes), (len(STRENGTHS), len(labels), 1))
     accuracy = np.zeros((len(STRENGTHS), number))
     for k in range(number):
         rest, held = np.flatnonzero(fold != k), np.flatnonzero(fold == k)
         for i, strength in enumerate(STRENGTHS):
-            fit = _fit(x[rest], labels[rest], counts[rest], classes, strength)
+            fit = _fit(x[rest], labels[rest], counts[k, rest], classes, strength)
             found[i, held] = fit.log_probs(x[held])
-            accuracy[i, k] = _accuracy(found[i, held], labels[held], counts[held])
+            accuracy[i, k] = _accuracy(found[i, held], labels[held], counts[k, held])
     chosen = np.zeros(len(labels), np.intp)
     for k in range(number):
         chosen[fold == k] = accuracy[:, np.arange(number) != k].sum(axis=1).argmax()
