@@ -10,6 +10,7 @@ from rich.table import Table
 
 from benchmarks.encode import bench_encode
 from benchmarks.few_labels_commands import app as few_labels
+from benchmarks.forecasts import bench_forecast
 from benchmarks.imitation import bench_imitate, bench_imitation
 from benchmarks.measure import bench_memory
 from benchmarks.networks import Sizes, bench_experts, bench_imitators
@@ -18,7 +19,7 @@ from benchmarks.scale import STEPS, bench_engines, bench_ranks, bench_scale, cos
 from benchmarks.use import Load, bench_predict, bench_serve
 from mein.cli.console import log, open_console, plain_table, run_app
 from mein.cli.help import App
-from mein.cli.options import Address, RunPath, TextColumn
+from mein.cli.options import Address, Labeled, RunPath, Test, TextColumn, Unlabeled
 from mein.data.columns import ColumnsConfig
 from mein.data.demo import demo_corpus
 from mein.data.readers import read_documents
@@ -278,6 +279,22 @@ def ranks(
         for count in processes:
             rate, ratio = (figures[step][of][count]["median"] for of in ("documents_per_second", "ratio"))
             table.add_row(step, str(count), f"{rate:,.0f}", f"{ratio:.2f}")
+    _deliver(figures, out, table)
+
+
+@app.command()
+def forecast(
+    labeled: Labeled,
+    unlabeled: Unlabeled = None,
+    test: Test = None,
+    out: Figures = None,
+) -> None:
+    """The cost that `mein check` expects, beside that of a training."""
+    figures = bench_forecast(labeled, unlabeled, test)
+    table = _table("", "expected", "took", "ratio")
+    for name, ratio in figures["ratio"].items():
+        expected, took = (f"{figures[of][name]:,.1f}" for of in ("expected", "took"))
+        table.add_row(name.replace("_", " "), expected, took, f"{ratio:.2f}")
     _deliver(figures, out, table)
 
 

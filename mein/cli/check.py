@@ -1,4 +1,4 @@
-"""mein check: counts and problems of the data, before training. One module per command."""
+"""mein check: the data, what training would use of it, its cost, what would help. One module per command."""
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -6,12 +6,24 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from mein.cli.console import Output, complain, plain_table
-from mein.cli.options import AsJson, Dev, IsQuiet, LabelColumn, Labeled, Test, TextColumn, Unlabeled
+from mein.cli.options import (
+    AsJson,
+    Dev,
+    Encoder,
+    IsQuiet,
+    LabelColumn,
+    Labeled,
+    Preset,
+    Test,
+    TextColumn,
+    Unlabeled,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from mein.data.audit import Audit
+    from mein.run.plan import Plan
 
 END_CLASSES = 6  # of the most frequent and of the rarest; a longer list would push the rest off the screen
 
@@ -23,10 +35,12 @@ def check(
     test: Test = None,
     text_column: TextColumn = None,
     label_column: LabelColumn = None,
+    preset: Preset = None,
+    encoder: Encoder = None,
     quiet: IsQuiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Audit the data: counts, lengths, duplicates, leaks, labels.
+    """Audit the data: counts, lengths, duplicates, leaks, labels. Print what training would use and take.
 
     The exit code is 2 if a problem would stop training.
 
@@ -34,16 +48,23 @@ def check(
       mein check --labeled train.csv --unlabeled raw.jsonl.gz --test test.csv
       mein check --labeled train.csv --json > audit.json
     """
+    from mein.config import default_preset, load_config
     from mein.data.audit import audit
     from mein.data.columns import ColumnsConfig
 
     output = Output(quiet, as_json=as_json)
     columns = ColumnsConfig(text=text_column, label=label_column)
-    found = audit(labeled, unlabeled, dev, test, columns)
+    named = {f"columns.{name}": value for name, value in columns if value is not None}
+    config = load_config(preset, overrides=named, encoder=encoder)
+    found, plan = audit(labeled, unlabeled, dev, test, columns), None
+    if not found.problems:
+        from mein.run.plan import planned, preset_of
+
+        plan = planned(config, preset_of(preset, None, encoder, default_preset), found)
     if as_json:
-        output.give(audit_as_json(found))
+        output.give(audit_as_json(found) | plan_as_json(plan))
     else:
-        _show(found, output)
+        _show(found, plan, output)
     for problem in found.problems:
         complain(problem)
     if found.problems:
@@ -61,13 +82,34 @@ def audit_as_json(found: "Audit") -> dict[str, Any]:
     }
 
 
-def _show(found: "Audit", output: Output) -> None:
+def plan_as_json(plan: "Plan | None") -> dict[str, Any]:
+    """What training would use and take, for programs; nothing where it would not begin."""
+    if plan is None:
+        return {}
+    return {
+        "uses": {choice.name: {"value": choice.value, "why": choice.why} for choice in plan.choices},
+        "takes": asdict(plan.costs) | {"total_seconds": plan.costs.total},
+        "would_help": plan.helpful,
+    }
+
+
+def _show(found: "Audit", plan: "Plan | None", output: Output) -> None:
     if found.parts:
         output.console.print(_figures(found), "")
     if "labeled" in found.parts:
         output.console.print(_classes(found), "")
     for note in found.notes:
         output.log(f"- {note}")
+    if plan is not None:
+        from mein.run.plan import shown_costs
+
+        output.log("Training uses:")
+        for choice in plan.choices:
+            output.log(f"- {choice.name}: {choice.value} ({choice.why})")
+        output.log(f"On this machine it takes {shown_costs(plan.costs)}.")
+        output.log("What would help more:")
+        for way in plan.helpful:
+            output.log(f"- {way}")
 
 
 def _figures(found: "Audit") -> "Table":

@@ -54,7 +54,8 @@ def evaluate(
     encoding = encoded(classifiers.mixture, "test", texts, output.reporter)
     systems |= log_probs_of_all(classifiers, "test", encoding, output.reporter)
     has_lexicon = classifiers.mixture.lexicon is not None
-    rows = compare(ids, systems, seed=config.seed, has_lexicon=has_lexicon)
+    is_tuned = not config.expert.traits.is_fitted
+    rows = compare(ids, systems, seed=config.seed, has_lexicon=has_lexicon, is_tuned=is_tuned)
     verdict = sentence_of(verdict_of(rows, credited(config)))
     if as_json:
         output.give({"run": str(run), "systems": [row.to_dict() for row in rows], "verdict": verdict})

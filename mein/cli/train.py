@@ -63,6 +63,14 @@ class GivenSettings:
     overrides: dict[str, Any]
     encoder: str | None = None
 
+    @property
+    def chosen(self) -> tuple[str, str]:
+        """The preset, and why it is the one."""
+        from mein.config import default_preset
+        from mein.run.plan import preset_of
+
+        return preset_of(self.preset, self.file, self.encoder, default_preset)
+
     def load(self, **others: Any) -> "Config":
         """The configuration; some settings may be replaced."""
         from mein.config import load_config
@@ -149,12 +157,15 @@ def check_and_train(
 ) -> None:
     """Check the data, then train once or once for each seed."""
     from mein.run.documents import check_sources
+    from mein.run.plan import in_short
 
     config, corpus, output = request.config, request.corpus, request.output
     note_whether_new(request.out, request.resume, output)
-    check_sources(config, corpus)
+    labeled = check_sources(config, corpus)
     if not request.resume:
         output.log("Checked the data: no problems. `mein check` shows details.")
+        for line in in_short(config, settings.chosen, labeled, has_dev=corpus.dev is not None):
+            output.log(line)
     note_columns(unlabeled, config.columns, output)
     if seeds == 1:
         rows = train_on_engine(request, is_on_ray=is_on_ray)

@@ -49,6 +49,7 @@ def train_and_show(request: Request) -> "list[Row]":
     """Prepare, train, evaluate, report."""
     from mein.run.algorithm import train
     from mein.run.evaluate import evaluate
+    from mein.run.plan import costs_in_short, helpful_in_short
     from mein.run.prepare import prepare
     from mein.runtime.provenance import provenance
     from mein.runtime.run_folder import RunFolder
@@ -58,12 +59,16 @@ def train_and_show(request: Request) -> "list[Row]":
         reporter.log(_machine(request.config))
     with folder.held():
         run = prepare(request.config, request.corpus, folder, reporter, resume=request.resume)
+        if not request.resume and not request.output.is_quiet and is_first():
+            for line in costs_in_short(run):
+                reporter.log(line)
         if not folder.is_done and not (folder / "provenance.json").exists():
             folder.write_json("provenance.json", provenance(sys.argv))
         train(run)
         rows = evaluate(run)
     if is_first():
         _report(request, rows)
+        request.output.log(helpful_in_short(run))
     return rows
 
 

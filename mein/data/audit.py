@@ -76,6 +76,8 @@ OVERLAPS = (
     ("dev", "test"),
 )
 
+SAMPLED, SAMPLED_OF_CHUNK = 1_000, 100
+
 
 @dataclass(frozen=True)
 class Part:
@@ -83,6 +85,7 @@ class Part:
 
     source: str
     documents: int
+    characters: int
     class_counts: dict[str, int]  # empty for the unlabeled part
     median_words: int
     words_95th: int  # 95 of 100 documents are no longer
@@ -101,6 +104,7 @@ class Audit:
     missing_classes: dict[str, list[str]]  # classes of the training labels that a part lacks
     problems: list[str] = field(default_factory=list)  # sentences that stop a training
     notes: list[str] = field(default_factory=list)  # sentences worth knowing
+    samples: dict[str, list[str]] = field(default_factory=dict)  # some texts of each part
 
 
 def audit(
@@ -116,13 +120,14 @@ def audit(
     hashes: dict[str, npt.NDArray[np.uint64]] = {}
     problems: list[str] = []
     notes: list[str] = []
+    samples: dict[str, list[str]] = {name: [] for name in sources}
     for name, source in sources.items():
         if source is None:
             continue
         is_labeled = name != "unlabeled"
         chunks = read_documents(source, columns, labeled=is_labeled, may_guess=not is_labeled)
         try:
-            parts[name], hashes[name] = _examine(source_name(source), chunks)
+            parts[name], hashes[name] = _examine(source_name(source), chunks, samples[name])
             notes += guessed_columns(source, columns, labeled=is_labeled)
         except InputError as error:
             problems.append(str(error))
@@ -137,16 +142,24 @@ def audit(
     notes += _notes(parts, overlaps, missing)
     if unlabeled is None:
         notes.append("There is no unlabeled text, so training gives the plain expert.")
-    return Audit(parts, overlaps, missing, problems, notes)
+    return Audit(parts, overlaps, missing, problems, notes, samples)
 
 
-def _examine(source: str, chunks: Iterator[Documents]) -> tuple[Part, npt.NDArray[np.uint64]]:
-    """The figures of a part and the sorted hashes of its texts, the empty ones left out."""
+def _examine(
+    source: str, chunks: Iterator[Documents], sample: list[str]
+) -> tuple[Part, npt.NDArray[np.uint64]]:
+    """The figures of a part and the sorted hashes of its texts, the empty ones left out.
+
+    The sample takes in the first texts of each chunk.
+    """
     lengths: Counter[int] = Counter()
+    characters = 0
     counts: Counter[str] = Counter()
     ids: dict[str, int] = {}
     hashes, label_ids = array("Q"), array("q")  # grow in place: 8 bytes an entry
     for chunk in chunks:
+        sample += chunk.texts[: min(SAMPLED_OF_CHUNK, SAMPLED - len(sample))]
+        characters += sum(map(len, chunk.texts))
         words = (word_string(text) for text in chunk.texts)
         lengths.update(text.count(" ") + 1 if text else 0 for text in words)
         hashes.extend(fingerprint(text_key(text)) for text in chunk.texts)
@@ -161,6 +174,7 @@ def _examine(source: str, chunks: Iterator[Documents]) -> tuple[Part, npt.NDArra
     part = Part(
         source=source,
         documents=lengths.total(),
+        characters=characters,
         class_counts=dict(sorted(counts.items())),
         median_words=_percentile(lengths, 0.5),
         words_95th=_percentile(lengths, 0.95),

@@ -158,10 +158,12 @@ def compare(
     seed: int,
     reference: str | None = None,
     has_lexicon: bool = False,
+    is_tuned: bool = True,
 ) -> list[Row]:
     """A row for each system, in the order given, from its log-probabilities (n, Y).
 
     Each is compared with the reference. Default: the mixture, or the expert where there is none.
+    is_tuned: whether stage 3 tuned the expert.
     """
     reference = (MIXTURE if MIXTURE in systems else EXPERT) if reference is None else reference
     correct = {name: log_probs.argmax(axis=1) == labels for name, log_probs in systems.items()}
@@ -172,7 +174,8 @@ def compare(
             p_value = mcnemar(correct[name], correct[reference])
             difference = paired_bootstrap(correct[name], correct[reference], seed)
         interval = wilson_interval(int(np.sum(~correct[name])), len(labels))
-        rows.append(Row(name, SYSTEMS[name].title_in(has_lexicon), scores, interval, p_value, difference))
+        title = SYSTEMS[name].title_in(has_lexicon, is_tuned=is_tuned)
+        rows.append(Row(name, title, scores, interval, p_value, difference))
     return rows
 
 

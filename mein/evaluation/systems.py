@@ -29,9 +29,10 @@ class System:
     is_baseline: bool = False
     """Whether it is what one would use instead: the verdict compares with the best of these."""
 
-    def title_in(self, has_lexicon: bool) -> str:
-        """Its title in a run with or without a lexicon."""
-        return self.title if has_lexicon else self.title_without_lexicon or self.title
+    def title_in(self, has_lexicon: bool, *, is_tuned: bool = True) -> str:
+        """Its title in a run with or without a lexicon, whose expert stage 3 tunes or leaves as it is."""
+        title = self.title if has_lexicon else self.title_without_lexicon or self.title
+        return title if is_tuned else title.replace("fine-tuned", "not tuned")
 
     @property
     def is_prominent(self) -> bool:
@@ -70,7 +71,7 @@ SYSTEMS = {
         System(
             CLOSED_GATES,
             "expert + lexicon, fine-tuned",
-            "closed gates: tuned as the mixture is, without imitators",
+            "closed gates: trained as the mixture is, without imitators",
             uses_lexicon=True,
             is_fine_tuned=True,
             title_without_lexicon="expert, fine-tuned",
@@ -78,7 +79,7 @@ SYSTEMS = {
         System(
             RANDOM_IMITATORS,
             "random imitators",
-            "tuned as the mixture is, with noise in place of the imitators",
+            "trained as the mixture is, with noise in place of the imitators",
             evidence="random",
             uses_lexicon=True,
             is_fine_tuned=True,

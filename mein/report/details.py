@@ -20,6 +20,7 @@ STAGES = {  # as they are recorded: the heading and the class of the color
 NAMES = {
     "dev_error": "dev error, %",
     "dev_log_loss": "log-loss, nats",
+    "dev_log_loss_calibrated": "calibrated log-loss, nats",
     "document_loss": "loss on held-out documents, nats",
     "kl": "KL to their teacher by position, nats",
 }
@@ -49,7 +50,7 @@ def _charts(key: str, recorded: list[dict[str, Any]], title: str, css: str) -> l
         if not points:
             continue
         x, y = zip(*points, strict=True)
-        series = [Series("dev" if score == "dev_log_loss" else score, css, x, y)]
+        series = [Series("dev" if score.startswith("dev_log_loss") else score, css, x, y)]
         if score == "dev_log_loss":
             losses = [(line["epoch"], line["loss"]) for line in recorded if line["loss"] is not None]
             if losses:

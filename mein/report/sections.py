@@ -73,7 +73,9 @@ def controls(run: Finished) -> dict[str, Any]:
         "is_self_training": run.is_self_training,
         "knows_labels_only": run.knows_labels_only,
         "learns_from_unlabeled": run.learns_from_unlabeled,
-        "fine_tuned": SYSTEMS[CLOSED_GATES].title_in(run.lexicon_gate is not None),
+        "fine_tuned": SYSTEMS[CLOSED_GATES].title_in(
+            run.lexicon_gate is not None, is_tuned=not run.traits.is_fitted
+        ),
         "in_documents": _in_documents(run),
     }
 

@@ -43,7 +43,8 @@ def train(run: Run) -> None:
     if run.is_folded:
         out_of_fold(run, imitators)
     if run.has_imitators:
-        run.log("Stage 3: the mixture and its controls are tuned on the labels")
+        how = "weighted by predictions out of fold" if run.is_folded else "tuned on the labels"
+        run.log(f"Stage 3: the mixture and its controls are {how}")
     for system in run.systems:  # line 3: Theta and Lambda, and the same with other evidence
         tuned(run, system, expert, imitators)
     if run.is_folded:

@@ -62,7 +62,8 @@ def evaluate(run: Run, *, has_baseline: bool = True) -> list[Row]:
             systems = _baselines(run, texts, documents, holds_dev=part == "dev") if has_baseline else {}
             systems |= previous_run_log_probs(folder, config, part, texts) if has_baseline else {}
             systems |= log_probs_of_all(classifiers, part, documents, run.runtime.reporter)
-    rows = compare(ids, systems, seed=config.seed, has_lexicon=run.has_lexicon)
+    is_tuned = not run.is_folded
+    rows = compare(ids, systems, seed=config.seed, has_lexicon=run.has_lexicon, is_tuned=is_tuned)
     _write_predictions(folder / "predictions.parquet", ids, systems)
     if run.has_imitators:
         write_highlights(folder, classifiers.mixture, texts, ids, systems)

@@ -223,8 +223,7 @@ def imitators_of_fold(run: Run, k: int, fits: LinearFits) -> Imitators:
         label_documents(teacher, [unlabeled, held_out], classes, by, run.runtime.reporter)
         settings = run.config.imitator_training.resolved(run.config.optimizer)
         pieces = sum(int(unlabeled.pieces(n).lengths.sum()) for n in range(unlabeled.shard_count))
-        share = min(1.0, max(EPOCHS, AFFORDABLE / max(1, pieces)))
-        settings = replace(settings, epochs=math.ceil(share * settings.epochs))
+        settings = replace(settings, epochs=epochs_of_fold(pieces, settings.epochs))
         machine = (run.runtime, run.config.seed)
         train_imitators(imitators, unlabeled, held_out, settings, *machine, name=_of_fold(k))
         center_evidence(imitators, run.store("held_out"))
@@ -232,6 +231,11 @@ def imitators_of_fold(run: Run, k: int, fits: LinearFits) -> Imitators:
 
     imitators: Imitators = run.artefact(_of_fold(k), new, partial(learn))
     return imitators
+
+
+def epochs_of_fold(pieces: float, epochs: int) -> int:
+    """Epochs of a fold's imitators on this many pieces, where the last ones have `epochs`."""
+    return math.ceil(min(1.0, max(EPOCHS, AFFORDABLE / max(1.0, pieces))) * epochs)
 
 
 def _excerpt_name(k: int, part: str) -> str:

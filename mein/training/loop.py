@@ -22,6 +22,8 @@ from mein.training.config import Optimization
 from mein.training.imitation_batches import fetched
 from mein.training.parallel import sum_gradients
 
+CALIBRATED = "_calibrated"  # at the end of a measure's name: of the two, this one is printed
+
 
 @dataclass(frozen=True)
 class Stage:
@@ -346,7 +348,8 @@ def _evaluate(
     skipped = {"not_finite": state.not_finite} if state.not_finite else {}
     facts = {"epoch": state.epoch, "loss": loss, "seconds": round(seconds, 3), **skipped}
     runtime.folder.record(stage.name, **facts, **measured)
-    shown = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in measured.items())
+    names = [name for name in measured if f"{name}{CALIBRATED}" not in measured]
+    shown = ", ".join(f"{name.replace('_', ' ')} {measured[name]:.4g}" for name in names)
     mark = " *" if state.best_epoch == state.epoch and not stage.takes_last else ""
     runtime.reporter.log(f"  {stage.name} epoch {state.epoch}: {shown}{mark}")
     state.lines += 1

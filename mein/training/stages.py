@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from mein.evaluation.metrics import apply_temperature, fit_temperature
 from mein.experts.base import Expert
 from mein.experts.gpu_lstm import STEP, LstmShape, can_capture
 from mein.imitators.projected import projected_loss, stream_of
@@ -29,7 +30,7 @@ from mein.text.batches import PieceBatch, bucketed, pad_words, to_device
 from mein.text.ragged import Ragged
 from mein.training.config import Imitation, Supervision
 from mein.training.imitation_batches import MixedShards
-from mein.training.loop import Runtime, Stage, StageOutcome, train
+from mein.training.loop import CALIBRATED, Runtime, Stage, StageOutcome, train
 from mein.training.objectives import LabeledBatch, Objective, Randomness, neighbors_of_epochs
 from mein.training.parallel import own_windows, share_of, shared_logits
 
@@ -251,7 +252,13 @@ def standard_error(error: float, weights: np.ndarray) -> float:
 def _batch_tokens(unlabeled: Store, labeled: Store | None, config: Imitation) -> int:
     """Small batches for a small corpus, which would have only a few large ones in an epoch."""
     share = 1.0 if config.documents is None else min(1.0, config.documents / max(1, len(unlabeled)))
-    total = share * unlabeled.manifest.pieces + (0 if labeled is None else labeled.manifest.pieces)
+    return usual_batch(
+        share * unlabeled.manifest.pieces + (0 if labeled is None else labeled.manifest.pieces)
+    )
+
+
+def usual_batch(total: float) -> int:
+    """Pieces in a batch of a corpus with `total` pieces."""
     if total < USUAL_BATCH * USUAL_STEPS:
         return max(SMALLEST_BATCH, int(total / USUAL_STEPS))
     return min(LARGEST_BATCH, int(total / FEWEST_STEPS))
@@ -263,9 +270,12 @@ def _prefixed(prefix: str, module: nn.Module) -> dict[str, nn.Parameter]:
 
 # What is measured after an epoch.
 
+MOST_CALIBRATED = 5_000  # documents of dev that a temperature is fitted on after every epoch
+
 
 def supervised_scores(logits: Tensor, labels: np.ndarray, weights: np.ndarray) -> dict[str, float]:
-    """Error (in %) decides between epochs, log-loss breaks ties; documents count by weight.
+    """Error (in %) decides between epochs, log-loss breaks ties; the calibrated one is shown, and decides
+    nothing. Documents count by weight.
 
     Subtle: sums are exact, so that ties stay ties, whichever documents are wrong.
     """
@@ -273,7 +283,17 @@ def supervised_scores(logits: Tensor, labels: np.ndarray, weights: np.ndarray) -
     total, is_wrong = math.fsum(w.tolist()), logits.argmax(dim=1) != y
     losses = functional.cross_entropy(logits.double(), y, reduction="none")
     error = 100.0 * (math.fsum(w[is_wrong].tolist()) / total)
-    return {"dev_error": error, "dev_log_loss": (w @ losses).item() / total}
+    found = {"dev_error": error, "dev_log_loss": (w @ losses).item() / total}
+    return found | {f"dev_log_loss{CALIBRATED}": _calibrated_loss(logits.double().numpy(), labels, weights)}
+
+
+def _calibrated_loss(logits: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> float:
+    """Log-loss at the temperature that calibrates: without it, a confident expert looks worse than it is."""
+    some = slice(MOST_CALIBRATED)
+    temperature = fit_temperature(logits[some], labels[some], weights=weights[some])
+    log_probs = apply_temperature(logits, temperature)[np.arange(len(labels)), labels]
+    w = weights.astype(np.float64)
+    return float(-(w @ log_probs) / w.sum())
 
 
 @torch.no_grad()

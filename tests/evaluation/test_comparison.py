@@ -339,3 +339,18 @@ def print_table(systems: dict[str, NDArray[np.float64]], n: int, width: int) -> 
     rows = compare(np.arange(n) % 2, systems, seed=0, has_lexicon=True)
     Console(file=out, width=width, color_system=None).print(render(rows))
     return out.getvalue().splitlines()
+
+
+@pytest.mark.parametrize(
+    ("has_lexicon", "is_tuned", "title"),
+    [
+        (True, True, "expert + lexicon, fine-tuned"),
+        (True, False, "expert + lexicon, not tuned"),
+        (False, True, "expert, fine-tuned"),
+        (False, False, "expert, not tuned"),
+    ],
+)
+def test_closed_gates_are_named_by_what_they_are(has_lexicon: bool, is_tuned: bool, title: str) -> None:
+    systems = {name: answers(range(5)) for name in (EXPERT, CLOSED_GATES, MIXTURE)}
+    rows = compare(LABELS, systems, seed=0, has_lexicon=has_lexicon, is_tuned=is_tuned)
+    assert [row.title for row in rows] == ["expert", title, "mixture"]

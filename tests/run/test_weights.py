@@ -39,6 +39,20 @@ def test_a_document_of_weight_2_counts_on_dev_as_if_it_were_there_twice() -> Non
     assert fit_gates(Z, ALPHA, Y, TWICE)[0].tolist() != fit_gates(Z, ALPHA, Y)[0].tolist()
 
 
+def test_a_calibrated_log_loss_does_not_depend_on_the_scale_of_logits() -> None:
+    """That of logits drawn with their labels is about their own log-loss, whatever they are multiplied by."""
+    draws = np.random.default_rng(0)
+    z = draws.normal(size=(6_000, 3))
+    p = np.exp(z) / np.exp(z).sum(1, keepdims=True)
+    y = (p.cumsum(1) < draws.random((6_000, 1))).sum(1)
+    w = draws.choice([1.0, 2.0], 6_000)
+    true = float(-(w @ np.log(p[np.arange(6_000), y])) / w.sum())
+    found = [supervised_scores(torch.from_numpy(scale * z), y, w) for scale in (0.1, 1.0, 10.0)]
+    assert [scores["dev_log_loss_calibrated"] for scores in found] == pytest.approx([true] * 3, rel=2e-3)
+    assert found[2]["dev_log_loss"] > 2 * true
+    assert [*found[0]][:2] == ["dev_error", "dev_log_loss"], "what decides between epochs"
+
+
 @pytest.mark.parametrize("documents", [100, 2_500])
 def test_an_error_depends_on_how_many_are_wrong_and_not_on_which(documents: int) -> None:
     """Else its last bits, and not the log-loss, would decide between epochs that err equally often."""
