@@ -9,7 +9,6 @@ import importlib
 import json
 import time
 import warnings
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,19 +18,15 @@ import numpy as np
 import scipy.sparse as sp
 from filelock import FileLock
 from numpy.typing import NDArray
-from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.preprocessing import normalize
 from sklearn.semi_supervised import SelfTrainingClassifier
 
 from benchmarks.draws import Cell
 from mein.errors import InputError, MissingExtra
+from mein.evaluation.baseline import STEPS, logistic_regression, tfidf_features
 from mein.runtime.files import atomic_path
 
-INVERSE_REGULARIZATION = (0.3, 1, 3, 10, 30)
-FOLDS = 5
-ITERATIONS = 2_000
 SURE = 0.75  # the probability from which self-training believes a label of its own
 MOST_RAW = 20_000  # documents that self-training reads
 MOST_TOKENS = 256  # of a document that an encoder reads
@@ -62,32 +57,12 @@ class Resources:
     """Further words of `mein train`."""
 
 
-def fitted_logistic(X: Any, y: NDArray[np.str_]) -> LogisticRegression:
-    """Logistic regression on all labels, C by stratified cross-validation.
-
-    Five folds, or as many as the largest class has labels where that is fewer.
-    """
-    count = max(2, min(FOLDS, max(Counter(y.tolist()).values())))
-    folds = StratifiedKFold(count, shuffle=True, random_state=0)
-    search = GridSearchCV(LogisticRegression(max_iter=ITERATIONS), {"C": INVERSE_REGULARIZATION}, cv=folds)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # rare classes, and searches that end at the limit of iterations
-        model: LogisticRegression = search.fit(X, y).best_estimator_
-    return model
-
-
-def tfidf_features(train: Sequence[str], *others: Sequence[str]) -> list[Any]:
-    """TF-IDF of words and pairs of words, learned from the first texts, of those and of the others."""
-    words = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True)
-    return [words.fit_transform(train), *map(words.transform, others)]
-
-
 def tfidf(cell: Cell, resources: Resources) -> Answer:
     """TF-IDF with logistic regression."""
     start = time.perf_counter()
     texts, y, tests = _columns(cell)
     X, T = tfidf_features(texts, tests)
-    return _answer(fitted_logistic(X, y), T, start)
+    return _answer(X, y, T, start)
 
 
 def self_training(cell: Cell, resources: Resources) -> Answer:
@@ -95,10 +70,11 @@ def self_training(cell: Cell, resources: Resources) -> Answer:
     start = time.perf_counter()
     texts, y, tests = _columns(cell)
     X, T, R = tfidf_features(texts, tests, cell.raw[:MOST_RAW])
-    plain = fitted_logistic(X, y)
-    classes = np.unique(y)
-    student = SelfTrainingClassifier(LogisticRegression(C=plain.C, max_iter=ITERATIONS), threshold=SURE)
-    labels = np.r_[np.searchsorted(classes, y), np.full(R.shape[0], -1)]
+    classes, ids = np.unique(y, return_inverse=True)
+    plain = logistic_regression(X, ids, None, len(classes)).strength
+    learner = LogisticRegression(C=1.0 if plain is None else plain, max_iter=STEPS)
+    student = SelfTrainingClassifier(learner, threshold=SURE)
+    labels = np.r_[ids, np.full(R.shape[0], -1)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         student.fit(sp.vstack([X, R]).tocsr(), labels)
@@ -110,7 +86,7 @@ def encoder(cell: Cell, resources: Resources) -> Answer:
     start = time.perf_counter()
     texts, y, tests = _columns(cell)
     (E, F), waited = _embedded((texts, tests), resources)
-    return _answer(fitted_logistic(E, y), F, start - waited)
+    return _answer(E, y, F, start - waited)
 
 
 def tfidf_and_encoder(cell: Cell, resources: Resources) -> Answer:
@@ -119,8 +95,7 @@ def tfidf_and_encoder(cell: Cell, resources: Resources) -> Answer:
     texts, y, tests = _columns(cell)
     (E, F), waited = _embedded((texts, tests), resources)
     X, T = tfidf_features(texts, tests)
-    model = fitted_logistic(sp.hstack([X, E]).tocsr(), y)
-    return _answer(model, sp.hstack([T, F]).tocsr(), start - waited)
+    return _answer(sp.hstack([X, E]).tocsr(), y, sp.hstack([T, F]).tocsr(), start - waited)
 
 
 def setfit(cell: Cell, resources: Resources) -> Answer:
@@ -152,9 +127,11 @@ def _columns(cell: Cell) -> tuple[list[str], NDArray[np.str_], list[str]]:
     return [d.text for d in cell.labeled], labels, [d.text for d in cell.test]
 
 
-def _answer(model: LogisticRegression, features: Any, start: float) -> Answer:
-    probabilities = model.predict_proba(features)
-    return Answer(model.classes_, probabilities, time.perf_counter() - start)
+def _answer(X: Any, y: NDArray[np.str_], tests: Any, start: float) -> Answer:
+    """Logistic regression as the product's baselines are."""
+    classes, ids = np.unique(y, return_inverse=True)
+    log_probs = logistic_regression(X, ids, None, len(classes)).log_probs(tests)
+    return Answer(classes, np.exp(log_probs), time.perf_counter() - start)
 
 
 def _encoder_of(resources: Resources) -> Path:
