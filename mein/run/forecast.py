@@ -51,6 +51,7 @@ FIT_MATRICES, FIT_LOGITS = 8, 150  # of documents x documents, and of documents 
 COPIES = 6  # of imitators on disk: the network, and a checkpoint with the best, the means, and Adam's two
 EXPERTS, FREQUENT = 4, 0.05  # experts in a folder; n-grams of a piece of unlabeled text that get weights
 SYSTEMS_PREDICTED, FOLDER_BYTES = 7, 2e6  # and what does not grow: report, vocabularies, highlights
+ENCODER_BYTES = 700e6  # of MiniLM and its batches
 
 
 @dataclass(frozen=True)
@@ -166,7 +167,11 @@ def forecast(config: Config, amounts: Amounts, step: Callable[[int], float], pac
     seconds = {name: pace * value for name, value in constants.items()}
     seconds["encoder"] = (amounts.encoder_seconds or 0.0) * (n + amounts.unlabeled + amounts.evaluated)
     seconds["imitators"] = sum((one.steps + SCORING * one.scored_steps) * step(one.batch) for one in sets)
-    memory = PIECE_BYTES * learned + 8 * n * (FIT_MATRICES * n + FIT_LOGITS * Y)
+    memory = (
+        ENCODER_BYTES * bool(amounts.features)
+        + PIECE_BYTES * learned
+        + 8 * n * (FIT_MATRICES * n + FIT_LOGITS * Y)
+    )
     is_complete = is_fitted and amounts.encoder_seconds is not None
     return Forecast(seconds, START_BYTES + memory * is_fitted, _disk(config, amounts, sets), is_complete)
 

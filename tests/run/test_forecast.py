@@ -52,6 +52,7 @@ def test_an_encoder_reads_every_document_once() -> None:
     found = forecast(load_config("frozen"), encoded, step=lambda batch: 0.01, pace=1.0)
     assert found.seconds["encoder"] == pytest.approx(1_150 * 0.02)
     assert found.disk_bytes - without.disk_bytes == pytest.approx(5.5 * 1_100 * 2 * 384)
+    assert found.memory_bytes - without.memory_bytes == pytest.approx(700e6)
     unknown = Amounts(100, 2, 10.0, 1_000, 20.0, 50, features=384, encoder_seconds=None)
     assert not forecast(load_config("frozen"), unknown, step=lambda batch: 0.01, pace=1.0).is_complete
 
