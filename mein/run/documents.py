@@ -114,14 +114,7 @@ def read_labeled(config: Config, corpus: Corpus) -> Split:
     else:
         train_rows, dev_rows = split_dev(ids, config.dev_fraction, derive_seed(config.seed, "dev"))
         dev_texts, dev_ids = [texts[i] for i in dev_rows], ids[dev_rows]
-    if len(dev_ids) == 0:
-        source = name if corpus.dev is None else corpus.names.get("dev", "the dev file")
-        raise InputError(
-            f"No labels are left for validation: {source} holds too few documents; "
-            "add some, or raise dev_fraction."
-        )
-    if corpus.dev is not None:
-        refuse_textless(len(dev_texts), empty_texts(dev_texts), corpus.names.get("dev", "the dev documents"))
+    _refuse_useless(dev_texts, name, corpus)
     weights = np.ones(len(ids)) if corpus.sample_weight is None else corpus.sample_weight.astype(np.float64)
     if not is_folded or (weights % 1).any():  # in folds, whole numbers count like repeated documents
         weights = weights / weights[train_rows].mean()
@@ -144,6 +137,18 @@ def read_labeled(config: Config, corpus: Corpus) -> Split:
         sample_weights=weights[train_rows],
         prior=sums / sums.sum(),
     )
+
+
+def _refuse_useless(dev_texts: Sequence[str], name: str, corpus: Corpus) -> None:
+    """Refuse to validate on no document, or on documents without text."""
+    if not dev_texts:
+        source = name if corpus.dev is None else corpus.names.get("dev", "the dev file")
+        raise InputError(
+            f"No labels are left for validation: {source} holds too few documents; "
+            "add some, or raise dev_fraction."
+        )
+    if corpus.dev is not None:
+        refuse_textless(len(dev_texts), empty_texts(dev_texts), corpus.names.get("dev", "the dev documents"))
 
 
 def _class_weight(config: Config, corpus: Corpus, labels: Labels) -> ClassWeight:

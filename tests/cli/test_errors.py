@@ -207,8 +207,8 @@ def test_without_unlabeled_text_it_is_the_plain_expert(tmp_path: Path, files: li
     assert answer.code == 0, answer
     assert "There is no unlabeled text: this is the plain expert." in answer.out
     assert "Weights: none, since there are no imitators." in answer.out
-    assert "expert only" in answer.out
-    assert "mixture " not in answer.out
+    assert "\nexpert " in answer.out
+    assert "\nmixture " not in answer.out
     assert "training gives the plain expert" in mein("check", *words).out
     assert "expert" in mein("evaluate", tmp_path / "run", files[5]).out
 

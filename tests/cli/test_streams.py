@@ -157,10 +157,10 @@ def test_check_gives_json_with_problems_too(files: list[str], tmp_path: Path) ->
     answer = mein("check", *files, "--json")
     audit = json.loads(answer.out)
     assert (answer.code, answer.err) == (0, "No problems found.\n")
-    assert set(audit) == {"parts", "overlaps", "notes", "problems"}
+    assert set(audit) == {"parts", "overlaps", "notes", "problems", "uses", "takes", "would_help"}
     assert audit["parts"]["labeled"]["documents"] == 80
     assert audit["problems"] == []
-    lonely = write_csv(tmp_path / "lonely.csv", ["a", "b", "c"], ["x", "x", "y"])
+    lonely = write_csv(tmp_path / "lonely.csv", ["a", "b", "c"], ["x", "x", "x"])
     answer = mein("check", "--labeled", lonely, "--json")
     assert answer.code == 2
     (problem,) = json.loads(answer.out)["problems"]
