@@ -50,7 +50,7 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     class_weight : "balanced", mapping or None
         "balanced" gives rare classes the same total weight as common ones; {label: weight} sets each.
     compares : bool
-        Whether fit also trains the controls and keeps the comparison on dev in `verdict_`.
+        Whether fit also trains the controls and keeps the comparison in `verdict_`: on dev, or out of fold.
     run_dir : path or None
         Where fit writes its run folder; None: a temporary one.
     soft_labels : function, path or None

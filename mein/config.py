@@ -63,7 +63,8 @@ class Config(Settings):
     seed: int = Field(default=0, ge=0, lt=2**63)
     """Seed of all randomness."""
     dev_fraction: Annotated[float, Field(gt=0, lt=1)] | None = None
-    """Share of the labels held out for validation; none: 10%, or 500 if that is at most a quarter."""
+    """Share of the labels held out for validation, except by linear and frozen; none: a quarter, 500 from
+    2,000 labels on, 10% from 5,000 on."""
     class_weight: Literal["balanced"] | None = None
     """balanced: rare classes count as much as common ones in the supervised loss; none: not weighted."""
     columns: ColumnsConfig = ColumnsConfig()

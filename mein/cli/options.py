@@ -97,7 +97,7 @@ DATA, MODEL, RUN, RAY = "Data", "Model", "Run", "Ray (many machines)"
 Labeled = Annotated[str, option("FILE", "Labeled documents: a file, folder, glob, or URL.", DATA)]
 Unlabeled = Annotated[str | None, option("FILE", "Unlabeled documents.", DATA)]
 Dev = Annotated[
-    str | None, option("FILE", "Labeled validation documents. Default: a part of --labeled.", DATA)
+    str | None, option("FILE", "Labeled validation documents. Default: part of --labeled, or folds.", DATA)
 ]
 Test = Annotated[str | None, option("FILE", "Labeled test documents, evaluated once, after training.", DATA)]
 RawText = Annotated[

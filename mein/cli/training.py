@@ -105,6 +105,8 @@ def _report(request: Request, rows: "list[Row]") -> None:
     verdict = finished.verdict
     is_approximate = verdict is not None and verdict.is_approximate
     output.console.print(render(rows, title=title, is_approximate=is_approximate))
+    if finished.part == "dev":
+        output.log(finished.about_dev)
     output.log(weights_line(finished))
     if verdict is not None:
         for line in lines_of(verdict):

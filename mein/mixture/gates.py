@@ -101,6 +101,8 @@ class Weights:
     """The gate of the lexicon; none where there is no lexicon."""
     temperature: float = 1.0
     """Divides the sum of all logits."""
+    epochs: int | None = None
+    """Those that dev chose, where the network then learns again from all labels."""
 
     @classmethod
     def of_rows(cls, gates: np.ndarray, *, has_lexicon: bool) -> "Weights":
@@ -112,7 +114,12 @@ class Weights:
         """The inverse of `to_facts`; ValueError for what no mixture can be computed with."""
         lexicon = facts.get("lexicon_weight")
         gates = np.array(facts["gates"], np.float64)
-        found = cls(gates, None if lexicon is None else float(lexicon), float(facts["temperature"]))
+        found = cls(
+            gates,
+            None if lexicon is None else float(lexicon),
+            float(facts["temperature"]),
+            facts.get("epochs"),
+        )
         weights = [*gates.ravel(), 0.0 if lexicon is None else float(lexicon), found.temperature]
         if gates.ndim != 1 or not np.isfinite(weights).all() or found.temperature <= 0:
             raise ValueError("its gates and its temperature must be finite numbers")
@@ -121,7 +128,8 @@ class Weights:
     def to_facts(self) -> dict[str, Any]:
         """Facts for JSON."""
         found: dict[str, Any] = {"gates": self.gates.tolist(), "temperature": self.temperature}
-        return found if self.lexicon is None else found | {"lexicon_weight": self.lexicon}
+        optional = {"lexicon_weight": self.lexicon, "epochs": self.epochs}
+        return found | {name: value for name, value in optional.items() if value is not None}
 
 
 def fit_gates(

@@ -29,6 +29,7 @@ LISTED = (
     "prepared.json",
     "test.json",
 )
+EXPERT_OF_ALL = "expert-of-all"  # learned again from all labels, where few teach; `expert` is that of train
 WRITTEN = "artefacts.json"  # the digests of the artefacts that a run has written, before it is finished
 
 
@@ -164,6 +165,11 @@ def _digests(folder: RunFolder, names: Sequence[str]) -> dict[str, str]:
 
 def _there(folder: RunFolder, names: Iterable[str]) -> list[str]:
     return [name for name in names if (folder / name).exists()]
+
+
+def of_train(system: str) -> str:
+    """The artefact of a system that has not seen dev, where there is one that has."""
+    return f"{system}-of-train"
 
 
 def damaged(path: Path) -> RunError:

@@ -14,18 +14,20 @@ from mein.config import Config, make_config
 from mein.data.labels import Labels
 from mein.data.soft_labels import SoftLabelSource
 from mein.errors import ConfigError, RunError
-from mein.evaluation.systems import MIXTURE, SYSTEMS
+from mein.evaluation.systems import EXPERT, MIXTURE, SYSTEMS
 from mein.experts.base import Expert
 from mein.imitators.reference import Imitators
 from mein.mixture.gates import Weights
 from mein.mixture.inference import TorchNetworks
 from mein.mixture.lexicon import LEXICON, LEXICON_OF_TRAIN, Lexicon, load_lexicon
 from mein.model.artefacts import (
+    EXPERT_OF_ALL,
     HUB,
     Done,
     damaged,
     fill,
     load_indexer,
+    of_train,
     read_done,
     refuse_larger,
     unfit,
@@ -102,28 +104,41 @@ class Classifiers:
         knows_dev: bool = True,
         indexer: Indexer | None = None,
     ) -> None:
-        """knows_dev: whether the lexicon has learned from the labels of dev, too."""
+        """knows_dev: whether lexicon and networks may have learned from the labels of dev, too."""
         self.folder, self.config, self.device = folder, config, device
         self.labels, self.prior = read_labels(folder)
         if indexer is None:
             reader = open_reader(config, folder, self.labels.classes, device, soft_labels)
             indexer = load_indexer(config, folder, reader)
         self.indexer = indexer
+        self.knows_dev = knows_dev
         self._lexicon_file = LEXICON if knows_dev else LEXICON_OF_TRAIN
         self._expert: Expert | None = None
 
     @cached_property
-    def systems(self) -> set[str]:
-        """The systems with an artefact: those that `done` lists; before it is written, those there are."""
+    def artefacts(self) -> set[str]:
+        """The names of artefacts: those that `done` lists; before it is written, those there are."""
         if self.folder.is_done:
             names = set(read_done(self.folder).required)
         else:
             names = {path.name for path in self.folder.path.glob("*.safetensors")}
-        return {name for name in SYSTEMS if f"{name}.safetensors" in names}
+        return {name.removesuffix(".safetensors") for name in names}
+
+    @property
+    def systems(self) -> set[str]:
+        """The systems with an artefact."""
+        return SYSTEMS.keys() & self.artefacts
+
+    def _artefact(self, system: str) -> str:
+        """The artefact of a system that has, or has not, learned from dev, where there are two."""
+        if system == EXPERT:
+            return EXPERT_OF_ALL if self.knows_dev and EXPERT_OF_ALL in self.artefacts else EXPERT
+        other = of_train(system)
+        return other if not self.knows_dev and other in self.artefacts else system
 
     def load(self, name: str) -> Model:
-        """The classifier whose weights are in the artefact with this name."""
-        path = self.folder / f"{name}.safetensors"
+        """The classifier of a system."""
+        path = self.folder / f"{self._artefact(name)}.safetensors"
         tensors, facts = load_tensors(path)
         expert = self._expert = self._new_expert(tensors, path)
         fill(expert, tensors, path)

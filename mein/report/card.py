@@ -44,6 +44,7 @@ def card(run: Finished) -> str:
         dev=counts.get("dev", 0),
         unlabeled=counts.get("unlabeled", 0) + counts.get("held_out", 0),
         part=run.part,
+        about_dev=run.about_dev,
         advice="" if run.verdict is None else ADVICE[run.verdict.advice],
         verdict="" if run.verdict is None else sentence_of(run.verdict),
         headings=["system", *headings(run.best)],

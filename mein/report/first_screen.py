@@ -107,7 +107,7 @@ def cautions(run: Finished) -> list[str]:
     """What a reader should know before believing the figures."""
     verdict, found = verdict_in(run), []
     if run.part == "dev":
-        found.append("There was no test set: these are the dev documents, on which everything was selected.")
+        found.append(run.about_dev)
     if run.part == "labeled":
         found.append(
             "There was no test set. Each labeled document was evaluated by what had not seen its label, in "

@@ -39,6 +39,8 @@ class Finished:
     lexicon_gate: float | None
     """None without a lexicon."""
     temperature: float
+    is_refitted: bool
+    """Whether its networks learned again from all labels, for those that predict."""
     highlights: dict[str, Any]
     provenance: dict[str, Any]
 
@@ -109,8 +111,21 @@ class Finished:
 
     @property
     def part(self) -> str:
-        """What it was evaluated on: test or dev."""
+        """What it was evaluated on: test, dev, or all labeled documents."""
         return next((line["part"] for line in self.stage("verdict") if "part" in line), "test")
+
+    @property
+    def about_dev(self) -> str:
+        """What to know about figures on the dev documents."""
+        these = "There was no test set: these are the dev documents"
+        if self.traits.is_fitted:
+            return f"{these}, which chose nothing."
+        if self.is_refitted:
+            return (
+                f"{these}, on which everything was selected, by networks that did not learn from them. "
+                "Those that predict learned from all labels."
+            )
+        return f"{these}, on which everything was selected."
 
     @property
     def best(self) -> str:
@@ -209,6 +224,7 @@ def read_finished(path: Path) -> Finished:
             gates=weights.gates.tolist(),
             lexicon_gate=weights.lexicon,
             temperature=weights.temperature,
+            is_refitted=weights.epochs is not None,
             **optional,
         )
         is_share = run.prior.shape == (len(run.classes),) and bool((run.prior >= 0).all())

@@ -1,6 +1,7 @@
 """Algorithm 1, one artefact per line, so that a killed run continues behind the last complete one."""
 
 from copy import deepcopy
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -9,9 +10,11 @@ from mein.evaluation.systems import IMITATORS_ONLY, MIXTURE
 from mein.experts.base import Expert
 from mein.imitators.reference import Imitators
 from mein.mixture.gates import GATES, Weights
+from mein.model.artefacts import EXPERT_OF_ALL, leave, of_train
 from mein.model.build import build_expert, build_imitators
 from mein.model.model import mixed_logits
 from mein.run.folds import drop_fits, fit_expert, out_of_fold, weigh, weights_of_teacher
+from mein.run.refit import expert_of_all, tune_on_all
 from mein.run.state import (
     UNLABELED_PARTS,
     Run,
@@ -32,7 +35,8 @@ CLOSED = Weights(np.zeros(0))  # of an expert by itself
 
 def train(run: Run) -> None:
     """Algorithm 1. Each line leaves an artefact; a line whose artefact is complete is skipped."""
-    if run.has("expert", "imitators", *run.lexicons, *run.systems):
+    of_both = (EXPERT_OF_ALL, *map(of_train, run.systems)) if run.is_refitted else ()
+    if run.has("expert", "imitators", *run.lexicons, *run.systems, *of_both):
         run.folder.drop(f"{MIXTURE}.checkpoint.safetensors")  # of a kill right behind the last line
         if run.is_folded:
             drop_fits(run)
@@ -54,6 +58,8 @@ def train(run: Run) -> None:
 def learned_expert(run: Run) -> Expert:
     """Theta', by the labels."""
     expert: Expert = run.artefact("expert", partial(new_expert, run), partial(learn_from_labels, run))
+    if run.is_refitted:
+        leave(run.folder, EXPERT_OF_ALL, partial(expert_of_all, run, new_expert))
     run.folder.drop(f"{VECTORS}.safetensors")
     return expert
 
@@ -67,8 +73,11 @@ def learned_imitators(run: Run, expert: Expert) -> Imitators:
 
 def tuned(run: Run, system: str, expert: Expert, imitators: Imitators) -> Expert:
     """Theta of a system, from Theta' and the labels; its gates are in the artefact."""
-    learn = partial(tune, run, system, expert, imitators)
-    network: Expert = run.artefact(system, partial(deepcopy, expert), learn)
+    start, learn = partial(deepcopy, expert), partial(tune, run, system, expert, imitators)
+    if run.is_refitted:
+        run.artefact(of_train(system), start, learn)
+        learn = partial(tune_on_all, run, system, imitators)
+    network: Expert = run.artefact(system, start, learn)
     return network
 
 
@@ -90,12 +99,14 @@ def learn_from_labels(run: Run, expert: Expert) -> Weights:
         return fit_expert(run, expert)
     train_part, dev_part = training_part(run, labeled_part(run, "train")), labeled_part(run, "dev")
     prepare_start(run, expert)
+    epochs = None
     if run.config.expert.traits.learns:
         run.log("Stage 1: the expert learns from the labels (*: the best epoch so far)")
         objective = objective_of(run, expert, None, "expert")
         settings = (stage_1(run.config), objective, run.runtime, run.config.seed)
-        train_expert(expert, train_part, dev_part, *settings)
-    return calibrated(run, run.dev_logits(expert), CLOSED)
+        outcome = train_expert(expert, train_part, dev_part, *settings)
+        epochs = outcome.epoch if run.is_refitted else None
+    return calibrated(run, run.dev_logits(expert), replace(CLOSED, epochs=epochs))
 
 
 def imitate(run: Run, expert: Expert, imitators: Imitators) -> Weights:
@@ -132,19 +143,20 @@ def tune(run: Run, system: str, start: Expert, imitators: Imitators, expert: Exp
     )
     gates = GATES[run.config.mixture.method](len(dev_part.alpha))
     z, tau = run.dev_logits(expert), 1.0
-    values = np.zeros(len(dev_part.alpha))
+    values, epochs = np.zeros(len(dev_part.alpha)), 0
     if run.has_imitators:
         tau = gates.start(z, dev_part.alpha, dev_part.labels, dev_part.weights)
         objective = objective_of(run, expert, imitators, system)
         how = run.config.fine_tuning.resolved(run.config.expert.traits)
         settings = (how, objective, run.runtime, run.config.seed)
-        fine_tune(system, expert, gates.to(run.device), train_part, dev_part, *settings)
+        outcome = fine_tune(system, expert, gates.to(run.device), train_part, dev_part, *settings)
+        epochs = outcome.epoch
         values = gates().detach().cpu().double().numpy()
         mixed = mixed_logits(run.dev_logits(expert), dev_part.alpha, values)
         kept = gates.accepts(mixed, z, dev_part.labels, dev_part.weights)
         if not ranks.agreed({"kept": kept})["kept"]:
             expert.load_state_dict(start.state_dict())
-            values, tau = np.zeros_like(values), 1.0
+            values, tau, epochs = np.zeros_like(values), 1.0, 0
     logits = mixed_logits(run.dev_logits(expert), dev_part.alpha, values)
     weights = Weights.of_rows(values, has_lexicon=has_lexicon(run, system))
-    return calibrated(run, logits, weights, tau)
+    return calibrated(run, logits, replace(weights, epochs=epochs if run.is_refitted else None), tau)

@@ -16,7 +16,7 @@ from mein.evaluation.systems import MIXTURE, SYSTEMS, control_names
 from mein.experts.base import Expert
 from mein.experts.perturb import WARM_UP_EPOCHS
 from mein.imitators.reference import Imitators
-from mein.mixture.gates import Weights
+from mein.mixture.gates import GATES, Weights
 from mein.mixture.inference import CachedLogits, imitator_alpha
 from mein.mixture.lexicon import LEXICON, LEXICON_OF_TRAIN, Lexicon, learn_lexicon, load_lexicon
 from mein.mixture.mixture import random_alpha
@@ -35,6 +35,7 @@ from mein.training.parallel import shared_logits
 from mein.training.stages import LabeledPart
 
 UNLABELED_PARTS = ("unlabeled", "held_out")
+MOST_LABELS = 5_000  # with more, those of dev are a tenth
 Network = TypeVar("Network", bound=torch.nn.Module)
 T = TypeVar("T")
 
@@ -86,6 +87,14 @@ class Run:
     def is_folded(self) -> bool:
         """Whether all labels teach, in folds."""
         return self.config.expert.traits.is_fitted
+
+    @property
+    def is_refitted(self) -> bool:
+        """Whether networks that learned by gradients learn again, from all labels."""
+        labels = self.counts["train"] + self.counts["dev"]
+        is_of_paper = not GATES[self.config.mixture.method].is_fitted
+        learns = self.config.expert.traits.learns and not self.is_folded
+        return learns and not is_of_paper and self.corpus.dev is None and labels <= MOST_LABELS
 
     @property
     def has_lexicon(self) -> bool:

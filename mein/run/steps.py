@@ -21,7 +21,7 @@ from mein.data.soft_labels import SoftLabelSource
 from mein.data.splits import KnownTexts
 from mein.errors import ConfigError, InputError, RunError
 from mein.mixture.lexicon import LEXICON_OF_TRAIN
-from mein.model.artefacts import HUB, TEACHER
+from mein.model.artefacts import EXPERT_OF_ALL, HUB, TEACHER
 from mein.model.loading import FinishedRun
 from mein.run.documents import NO_TEXTS, Split, UnlabeledTexts, held_out_count, read_labeled
 from mein.run.prepare import (
@@ -218,6 +218,8 @@ def begin(
             return
         for name in shared:
             link_or_copy(like.folder / name, folder / name)
+        if (again := f"{EXPERT_OF_ALL}.safetensors") in like.done.required:
+            link_or_copy(like.folder / again, folder / again)
         for path in filter(Path.is_file, (like.folder / HUB).rglob("*")):
             link_or_copy(path, folder.path / path.relative_to(like.folder.path))
         encode_labeled(folder, like.indexer(), labeled, reporter)

@@ -222,7 +222,7 @@ def learned_teacher(run: Run, expert: Expert, fitted: Fitted | None = None) -> t
 
 def load_teacher(folder: RunFolder, config: Config, device: torch.device) -> Teacher:
     """The teacher of a finished run."""
-    networks = Classifiers(folder, config, device).load("expert").networks
+    networks = Classifiers(folder, config, device, knows_dev=False).load("expert").networks
     assert isinstance(networks, TorchNetworks)
     if not teaches_with_lexicon(config):
         return Teacher(networks.expert)

@@ -3,7 +3,7 @@
 What the paper fixes, or a kind of expert, is no setting but a constant here.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -46,6 +46,10 @@ class Supervision(Optimization):
     min_gain: float | None = 0.0
     """Points of dev error by which an epoch must beat epoch 0; None: its standard error, since with few dev
     documents the best of many epochs is better by chance."""
+
+    def of_epochs(self, epochs: int) -> "Supervision":
+        """The same for a number of epochs that is known, with nothing to choose by."""
+        return replace(self, epochs=epochs, patience=None, min_gain=0.0)
 
 
 @dataclass(frozen=True)

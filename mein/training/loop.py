@@ -351,7 +351,8 @@ def _evaluate(
     names = [name for name in measured if f"{name}{CALIBRATED}" not in measured]
     shown = ", ".join(f"{name.replace('_', ' ')} {measured[name]:.4g}" for name in names)
     mark = " *" if state.best_epoch == state.epoch and not stage.takes_last else ""
-    runtime.reporter.log(f"  {stage.name} epoch {state.epoch}: {shown}{mark}")
+    if measured:
+        runtime.reporter.log(f"  {stage.name} epoch {state.epoch}: {shown}{mark}")
     state.lines += 1
     state.batch, state.documents = 0, 0
     state.loss_sum, state.learned, state.not_finite = 0.0, 0, 0

@@ -109,15 +109,16 @@ class LabeledPart:
 def train_expert(
     expert: Expert,
     train_part: LabeledPart,
-    dev_part: LabeledPart,
+    dev_part: LabeledPart | None,
     config: Supervision,
     objective: Objective,
     runtime: Runtime,
     seed: int,
+    name: str = "expert",
 ) -> StageOutcome:
     """Theta' = argmin L_s: line 1, which is line 3 with every lambda at -inf."""
     no_gates = FreeGates(0).to(device_of(expert))
-    return fine_tune("expert", expert, no_gates, train_part, dev_part, config, objective, runtime, seed)
+    return fine_tune(name, expert, no_gates, train_part, dev_part, config, objective, runtime, seed)
 
 
 def train_imitators(
@@ -206,13 +207,16 @@ def fine_tune(
     expert: Expert,
     gates: Gates,
     train_part: LabeledPart,
-    dev_part: LabeledPart,
+    dev_part: LabeledPart | None,
     config: Supervision,
     objective: Objective,
     runtime: Runtime,
     seed: int,
 ) -> StageOutcome:
-    """Theta, Lambda = argmin L'_s: line 3. Without imitators it is the control "closed gates"."""
+    """Theta, Lambda = argmin L'_s: line 3. Without imitators it is the control "closed gates".
+
+    Without dev the last epoch is kept.
+    """
     device, lengths = device_of(expert), train_part.words.lengths
     constants = (train_part.labels, train_part.weights, train_part.alpha)
     labels, weights, alpha = (torch.from_numpy(array).to(device) for array in constants)
@@ -230,15 +234,20 @@ def fine_tune(
 
     @torch.no_grad()
     def score() -> dict[str, float]:
+        if dev_part is None:
+            return {}
         z = torch.from_numpy(dev_part.logits(expert))
         logits = mix(z, torch.from_numpy(dev_part.alpha), gates().cpu())
         return supervised_scores(logits, dev_part.labels, dev_part.weights)
 
     trained = {**_prefixed("expert", expert), **_prefixed("gates", gates)}
-    if (min_gain := config.min_gain) is None:
+    if (min_gain := config.min_gain) is None and dev_part is not None:
         min_gain = standard_error(ranks.agreed(score())["dev_error"], dev_part.weights)
     begin, carried = neighbors_of_epochs(expert, train_part.words, objective.neighbors)
-    stage = Stage(name, trained, len(train_part), plan, fetch, loss, score, min_gain, begin, carried)
+    takes_last = dev_part is None
+    stage = Stage(
+        name, trained, len(train_part), plan, fetch, loss, score, min_gain or 0.0, begin, carried, takes_last
+    )
     with captured_for(expert, objective, plan(0), lengths, config.batch_documents, config.epochs):
         return train(stage, config, runtime)
 

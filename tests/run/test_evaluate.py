@@ -105,12 +105,13 @@ def test_raw_text_that_the_expert_has_read_itself_is_no_credit(
 def test_the_temperature_is_the_one_that_fits_dev(evaluated: Evaluated, name: str) -> None:
     path, config = evaluated[0], tiny.config(dev_fraction=0.4)
     labeled = read_labeled(config, tiny.corpus())
-    model = Classifiers(RunFolder(path), config, choose_device("cpu")).load(name)
+    classifiers = Classifiers(RunFolder(path), config, choose_device("cpu"), knows_dev=False)
+    model = classifiers.load(name)
     documents = model.encode(labeled.dev_texts)
     logits = mixed_logits(model.expert_logits(documents), model.alpha(documents), model.gates)
     tau = 1.0
     if name == "mixture":  # whose gates were fitted with one, about which it is sought
-        expert = Classifiers(RunFolder(path), config, choose_device("cpu")).load("expert")
+        expert = classifiers.load("expert")
         _, tau = fit_gates(expert.expert_logits(documents), model.alpha(documents), labeled.dev_ids)
     assert model.temperature == pytest.approx(fit_temperature(logits, labeled.dev_ids, tau), rel=1e-3)
     test = model.encode(TEXTS)

@@ -101,10 +101,13 @@ WORST_MOMENTS = [
     (Death("preparing", what="os.rename .prepared.json"), "encoded/unlabeled/store.json"),
     (Death("expert", what="open .expert.checkpoint", at=6, torn=True), ".expert.checkpoint*.tmp"),
     (Death("labeling", what="os.remove expert.checkpoint"), "expert.checkpoint.safetensors"),
+    (Death("labeling", what="open .expert-of-all.checkpoint", at=6), "expert-of-all.checkpoint.safetensors"),
+    (Death("labeling", what="os.rename .expert-of-all.safetensors"), "expert-of-all.checkpoint.safetensors"),
     (Death("labeling", what="open .shard-00000.expert", torn=True), "encoded/*/.shard*.tmp"),
     (Death("imitators", what="open metrics.jsonl", torn=True), "metrics.jsonl"),
     (Death("imitators", what="os.rename .imitators.safetensors"), "imitators.checkpoint.safetensors"),
     (Death("closed", what="log", at=3), "closed.checkpoint.safetensors"),  # an epoch logged, not yet saved
+    (Death("mixture", what="os.rename .mixture.safetensors"), "mixture-of-train.safetensors"),
     (Death("judging", what="os.remove mixture.checkpoint"), "mixture.checkpoint.safetensors"),
     (Death("judging", what="open metrics.jsonl", at=4, torn=True), "predictions.parquet"),
 ]
@@ -218,7 +221,7 @@ def test_a_checkpoint_of_another_shape_is_refused(finished: Path) -> None:
     tensors = {f"now.expert.{name}": tensor for name, tensor in tensors.items()}
     tensors["now.expert.output.bias"] = tensors["now.expert.output.bias"][:1]
     save_tensors(finished / "closed.checkpoint.safetensors", tensors, {})
-    for name in ("done", "closed.safetensors"):
+    for name in ("done", "closed.safetensors", "closed-of-train.safetensors"):
         (finished / name).unlink()
     with pytest.raises(RunError, match=r"closed\.checkpoint\.safetensors belongs to another network than"):
         tiny.run(finished, resume=True)

@@ -83,7 +83,7 @@ def test_a_single_document_is_reported_in_the_singular(home: Path, tmp_path: Pat
 def test_every_document_is_labeled_once_by_the_expert_alone(home: Path) -> None:
     folder = RunFolder(home / "run")
     config = read_config(folder)
-    model = Classifiers(folder, config, choose_device("cpu")).load("expert")
+    model = Classifiers(folder, config, choose_device("cpu"), knows_dev=False).load("expert")
     words = model.indexer.encode(LEFT)[0]
     with torch.no_grad():
         expert = tiny.networks_of(model).expert

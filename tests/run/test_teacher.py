@@ -80,7 +80,9 @@ def test_a_teacher_mixes_expert_and_lexicon_by_hand() -> None:
 def test_imitators_learn_what_closed_gates_would_predict_before_their_tuning(with_lexicon: Path) -> None:
     """The gate is fitted on dev, by the lexicon of train, and all text has its word by it."""
     folder = RunFolder(with_lexicon)
-    expert = tiny.networks_of(Classifiers(folder, read_config(folder), CPU).load("expert")).expert
+    expert = tiny.networks_of(
+        Classifiers(folder, read_config(folder), CPU, knows_dev=False).load("expert")
+    ).expert
     lexicon, facts = load_lexicon(folder / LEXICON_OF_TRAIN), folder.read_json(TEACHER)
     dev = Store.open(folder / "encoded/dev")
     ids = read_labeled(tiny.config(**WITH_LEXICON), tiny.corpus()).dev_ids
@@ -127,7 +129,9 @@ def test_without_a_lexicon_that_is_used_the_teacher_is_the_expert(
     tiny.run(tmp_path / "run", **WITH_LEXICON | settings)
     folder = RunFolder(tmp_path / "run")
     assert not (folder / TEACHER).exists()
-    expert = tiny.networks_of(Classifiers(folder, read_config(folder), CPU).load("expert")).expert
+    expert = tiny.networks_of(
+        Classifiers(folder, read_config(folder), CPU, knows_dev=False).load("expert")
+    ).expert
     z = expert_logits(expert, Store.open(folder / "encoded/unlabeled").words())
     np.testing.assert_allclose(probs_in(folder / "encoded/unlabeled"), softmax(z, axis=1), atol=1e-6)
 
