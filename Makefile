@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PIP := 'pip>=25.1' # the first that knows --group
-EXTRAS := transformers,hub,serve
+EXTRAS := transformers,hub,serve,skops
 # What depends on the versions of other packages; warnings of old and new ones are no errors.
 VERSIONS := -o filterwarnings=default tests/test_api.py tests/test_sklearn_contract.py tests/test_config.py \
 	tests/cli tests/data tests/evaluation tests/hub tests/mixture tests/predict tests/serve tests/text
@@ -69,7 +69,7 @@ settings: $(VENV)/installed
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(INSTALL) --upgrade $(PIP)
-	$(INSTALL) --constraint constraints.txt --editable '.[transformers,serve,ray]' --group dev
+	$(INSTALL) --constraint constraints.txt --editable '.[transformers,serve,ray,skops]' --group dev
 	touch $@
 
 clean:

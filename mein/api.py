@@ -2,6 +2,7 @@
 
 import shutil
 import tempfile
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -23,12 +24,15 @@ from mein.explain import Explanation, explain
 from mein.model.loading import load_model
 from mein.run.evaluate import read_verdict
 from mein.run.pipeline import train_and_evaluate
+from mein.run.prepare import seen_labels_notes
+from mein.run.user_fits import UserClassifier
 from mein.runtime.device import choose_device
 from mein.runtime.files import absolute, expanded
 from mein.runtime.progress import Quiet, Terminal
 from mein.runtime.run_folder import RunFolder
 
 OWN_PARAMETERS = {"seed": "random_state", "runtime.device": "device"}
+USER = "user"  # the kind of expert that `expert` is
 
 
 class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -47,6 +51,10 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     encoder : str, path or None
         A Hugging Face encoder as the expert: a folder, a hub name, or "auto": all-MiniLM-L6-v2 at a fixed
         commit. Frozen, except with "transformer".
+    expert : classifier, function or None
+        A classifier over texts in place of the built-in expert: an unfitted scikit-learn classifier or
+        pipeline with predict_proba, or a function fit(texts, labels, sample_weight) -> predict_proba, columns
+        in the order of the sorted labels. It is fitted in folds, and on all labels.
     class_weight : "balanced", mapping or None
         "balanced" gives rare classes the same total weight as common ones; {label: weight} sets each.
     compares : bool
@@ -54,8 +62,9 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     run_dir : path or None
         Where fit writes its run folder; None: a temporary one.
     soft_labels : function, path or None
-        A teacher in place of the expert: texts -> probabilities (n, Y), columns in the order of the sorted
-        labels, or a table with a column `probabilities`. `predict` asks it for every text.
+        A teacher in place of the expert that has not learned from these labels: texts -> probabilities
+        (n, Y), columns in the order of the sorted labels, or labels; or a table with a column `probabilities`
+        or `label`. `predict` asks it for every text.
     from_run : path or None
         A self-training round: the expert also learns this finished run's predictions for `unlabeled`.
     device : "auto", "cpu", "cuda", ...
@@ -67,6 +76,7 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     classes_ : the labels, sorted
     gates_ : the gate of each window's imitator, empty without unlabeled text
     verdict_ : one sentence with `compares`, otherwise None
+    expert_ : with `expert`, the clone's predict_proba, or that of the factory, learned from all labels
     """
 
     def __init__(
@@ -75,6 +85,7 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         preset: str | None = None,
         settings: Mapping[str, Any] | None = None,
         encoder: str | Path | None = None,
+        expert: Any = None,
         class_weight: str | Mapping[Any, float] | None = None,
         compares: bool = False,
         run_dir: str | Path | None = None,
@@ -87,6 +98,7 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.preset = preset
         self.settings = settings
         self.encoder = encoder
+        self.expert = expert
         self.class_weight = class_weight
         self.compares = compares
         self.run_dir = run_dir
@@ -115,6 +127,7 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"X holds {len(texts)} texts but y holds {len(labels)} labels: give one for each."
             )
         config = self._config()
+        expert = None if self.expert is None else UserClassifier(self.expert)
         reporter = Terminal(Console(stderr=True)) if self.verbose else Quiet()
         with tempfile.TemporaryDirectory(prefix="mein-") as temporary:
             by_class = self.class_weight if isinstance(self.class_weight, Mapping) else None
@@ -127,7 +140,13 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 raise RunError(f"{path} already holds a run: give another run_dir, or load it with `load`.")
             controls = None if self.compares else ()
             teacher = self.soft_labels if callable(self.soft_labels) else None  # a table is in the settings
-            train_and_evaluate(config, corpus, path, reporter, controls=controls, soft_labels=teacher)
+            train_and_evaluate(
+                config, corpus, path, reporter, controls=controls, soft_labels=teacher, expert=expert
+            )
+            for note in seen_labels_notes(RunFolder(path)):
+                warnings.warn(note, UserWarning, stacklevel=2)
+            if expert is not None:
+                self.expert_ = teacher = expert.last
             self.verdict_ = sentence_of(read_verdict(RunFolder(path))) if self.compares else None
             self._adopt(path, teacher)
             if self.run_dir is None and self.model_.hub is not None:  # a temporary folder's, soon gone
@@ -233,6 +252,16 @@ class MeinClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"soft_labels is {self.soft_labels!r:.60}, no function and no path: give one from texts "
                 "to probabilities, such as a pipeline's predict_proba, or a table."
             )
+        if self.expert is not None:
+            if self.encoder is not None:
+                raise ConfigError(
+                    "expert= and encoder= are given: drop one of both; what an encoder computes can be a "
+                    "step of a pipeline, for an expert reads the texts themselves."
+                )
+            if self.soft_labels is not None or settings.get("expert.kind", USER) != USER:
+                other = "soft_labels" if self.soft_labels is not None else "the setting expert.kind"
+                raise ConfigError(f"expert= and {other} are given: drop one of both.")
+            settings["expert.kind"] = USER
         if self.from_run is not None:
             settings["expert.from_run"] = str(expanded(Path(self.from_run)).resolve())
         if self.class_weight is not None and not isinstance(self.class_weight, Mapping):

@@ -15,7 +15,7 @@ from mein.hub import load_transformer
 from mein.hub.fetch import CONFIG, POOLING, filling, load_tokenizer, sync
 from mein.hub.networks import read_facts, reason, transformers_quietly
 from mein.mixture.lexicon import LEXICON, load_lexicon
-from mein.model.artefacts import HUB, VOCABULARIES, restore, seal, verified
+from mein.model.artefacts import ESTIMATOR, HUB, VOCABULARIES, restore, seal, verified
 from mein.model.loading import FinishedRun
 from mein.model.model import Model
 from mein.report.card import write_card
@@ -27,7 +27,7 @@ CARD = "README.md"
 TEMPORARY = ".leaving"  # where the files of an export lie until all are written
 COPIED = ("labels.json", *VOCABULARIES, "vocabularies.json", "imitators.safetensors", "mixture.safetensors")
 # Named one by one: no pattern matches a pickle or code, or the run's documents and predictions.
-SHARED_FILES = ["config.json", *COPIED, LEXICON, CARD, "done"]
+SHARED_FILES = ["config.json", *COPIED, LEXICON, ESTIMATOR, CARD, "done"]
 SHARED_FILES += [f"{HUB}/*.{ending}" for ending in ("json", "txt", "safetensors", "model")]
 
 
@@ -98,7 +98,8 @@ def _copy(run: Path, target: Path) -> None:
         load_lexicon(source / LEXICON)  # refuses a lexicon that cannot be opened
     with folder.held():
         folder.claim({"config": finished.config}, resume=False)
-        for name in COPIED if finished.lexicon_gate is None else (*COPIED, LEXICON):
+        there = {LEXICON: finished.lexicon_gate is not None, ESTIMATOR: (source / ESTIMATOR).exists()}
+        for name in (*COPIED, *filter(there.get, there)):
             with atomic_path(folder / name) as temporary:
                 shutil.copyfile(source / name, temporary)
         if (source / HUB).exists():

@@ -233,9 +233,26 @@ def test_there_is_something_to_check(path: Path) -> None:
         assert blocks(text, "python") != []
 
 
-@pytest.mark.parametrize("path", [README, GUIDE], ids=lambda path: path.name)
-def test_the_first_example_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It finds texts, labels and more_texts where it does not make them, and networks are tiny."""
+def with_expert(text: str) -> str:
+    """The example with a classifier of the user's."""
+    (block,) = (block for block in blocks(text, "python") if "expert=" in block)
+    return f"from mein import MeinClassifier\n{block}"
+
+
+def first(text: str) -> str:
+    """The first example."""
+    return blocks(text, "python")[0]
+
+
+@pytest.mark.parametrize(
+    ("path", "example"),
+    [(README, first), (GUIDE, first), (GUIDE, with_expert)],
+    ids=["README.md", "guide.md", "expert"],
+)
+def test_the_examples_run(
+    path: Path, example: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They find texts, labels and more_texts where they do not make them, and networks are tiny."""
 
     def tiny_config(preset: str | None, overrides: dict[str, Any], encoder: str | None) -> Config:
         return load_config(preset, overrides=SETTINGS | overrides)
@@ -244,6 +261,6 @@ def test_the_first_example_runs(path: Path, tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
     given = {"texts": TEXTS.labeled_texts, "labels": TEXTS.labeled_labels}
     exec(  # noqa: S102
-        blocks(path.read_text(encoding="utf-8"), "python")[0],
+        example(path.read_text(encoding="utf-8")),
         {**given, "more_texts": TEXTS.unlabeled_texts},
     )

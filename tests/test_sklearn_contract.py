@@ -64,7 +64,7 @@ def test_clone_has_the_parameters_and_none_of_the_learning(fitted: MeinClassifie
 def test_get_params_and_set_params_are_inverse() -> None:
     wanted = {"preset": "paper", "settings": {"seed": 1}, "class_weight": "balanced", "compares": True}
     wanted |= {"soft_labels": len, "run_dir": "here", "device": "cpu", "verbose": True, "random_state": 7}
-    wanted |= {"encoder": "MiniLM", "from_run": "there"}
+    wanted |= {"encoder": "MiniLM", "from_run": "there", "expert": repr}
     model = MeinClassifier()
     assert model.get_params().keys() == wanted.keys()
     assert model.set_params(**wanted) is model

@@ -152,7 +152,7 @@ Encoder = Annotated[
 ]
 SoftLabelFile = Annotated[
     str | None,
-    option("FILE", "A teacher's probabilities: a table with a column `probabilities`.", MODEL),
+    option("FILE", "A teacher's probabilities: a table with a column `probabilities` or `label`.", MODEL),
     Sets("expert.model", absolute, also={"expert.kind": "given"}),
 ]
 FromRun = Annotated[

@@ -14,6 +14,9 @@ from mein.data.readers import plain_text, read_tables
 from mein.errors import InputError
 
 COLUMN = "probabilities"
+LEAST_PROBABILITY = 1e-6  # log 0 would outweigh all other components
+LABEL = "label"
+HARD = 0.9  # the probability of a label that is given without one; the other classes share the rest
 TOLERANCE = 1e-2  # by how much probabilities may miss a sum of 1: some are written with two digits
 
 SoftLabels = Callable[[Sequence[str]], Any]  # texts -> probabilities (n, Y), columns in the classes' order
@@ -21,7 +24,7 @@ SoftLabelSource = SoftLabels | str | Path  # or the files of a table
 
 
 class SoftLabelTable:
-    """The probabilities (n, Y) of texts, as read from files with a column `probabilities`.
+    """The probabilities (n, Y) of texts, as read from files with a column `probabilities` or `label`.
 
     A row's entry is a list in the order of the classes, or names the class of each probability:
     {"neg": 0.2, "pos": 0.8}. Texts are known by a 64-bit hash, so that millions of them fit.
@@ -93,19 +96,56 @@ def checked(probabilities: Any, texts: int, classes: int, source: str, first: in
     return np.asarray(found / sums[:, None], np.float32)
 
 
+def as_probabilities(given: Any, texts: int, classes: Sequence[Label], source: str) -> np.ndarray:
+    """Probabilities (n, Y) as they were given, or for labels (n,) that were given without any."""
+    try:
+        values = np.asarray(given, dtype=object)
+    except ValueError:
+        values = np.zeros(0, object)  # ragged rows
+    if values.shape == (texts,) and all(isinstance(value, str | int | np.integer) for value in values):
+        return hard(_ids(values.tolist(), classes, source), len(classes))
+    return checked(given, texts, len(classes), source)
+
+
+def _ids(labels: Sequence[Any], classes: Sequence[Label], source: str, first: int = 0) -> np.ndarray:
+    """The ids of labels (n,); refuse one that the classes lack."""
+    place = {str(label): y for y, label in enumerate(classes)}
+    for row, label in enumerate(labels, start=first + 1):
+        if str(label) not in place:
+            raise InputError(
+                f"{source} row {row} gives the label {label!r:.60}, which the labels lack: "
+                f"give one of {', '.join(map(str, classes))}."
+            )
+    return np.array([place[str(label)] for label in labels], np.int64)
+
+
+def hard(ids: np.ndarray, classes: int) -> np.ndarray:
+    """Probabilities (n, Y), float32, of labels that were given without any."""
+    found = np.full((len(ids), classes), (1 - HARD) / max(1, classes - 1), np.float32)
+    found[np.arange(len(ids)), ids] = HARD
+    return found
+
+
 def _read(
     source: str, columns: ColumnsConfig, classes: Sequence[Label]
 ) -> Iterator[tuple[list[str], np.ndarray]]:
     done = 0
     for batch in read_tables(source):
         names = batch.schema.names
-        text = find_text_column([name for name in names if name != COLUMN], columns.text, source)
-        if COLUMN not in names:
-            raise InputError(f"{source} has no column {COLUMN!r} among {', '.join(names)}: add it.")
+        text = find_text_column([name for name in names if name not in (COLUMN, LABEL)], columns.text, source)
+        if COLUMN not in names and LABEL not in names:
+            raise InputError(
+                f"{source} has no column {COLUMN!r} or {LABEL!r} among {', '.join(names)}: add one."
+            )
         texts = [
             plain_text(value, f"{source} row {row}")
             for row, value in enumerate(batch.column(text).to_pylist(), start=done + 1)
         ]
+        if COLUMN not in names:
+            labels = batch.column(LABEL).to_pylist()
+            yield texts, hard(_ids(labels, classes, source, done), len(classes))
+            done += len(texts)
+            continue
         values = batch.column(COLUMN).to_pylist()
         rows = [
             _row(value, classes, f"{source} row {row}") for row, value in enumerate(values, start=done + 1)

@@ -16,7 +16,7 @@ WORTHWHILE = 0.1  # of the baseline's error: a smaller gain is not worth a model
 FEW_DOCUMENTS = 300  # below, two errors of 20% must differ by 4 to 6 points to be told apart
 POWER = (2.8 / 1.96) ** 2  # times the documents at which a difference is at p = 0.05: 80% are found
 
-Outcome = Literal["helped", "hurt", "unclear", "untested"]
+Outcome = Literal["helped", "hurt", "unclear", "untested", "seen"]
 Credited = Literal["unlabeled text", "imitators", "self-training"]
 Advice = Literal["model", "baseline", "labels", "unknown"]
 EvaluatedPart = Literal["test", "dev", "labeled"]
@@ -180,7 +180,11 @@ def compare(
 
 
 def verdict_of(
-    rows: Sequence[Row], credited: Credited = "unlabeled text", part: EvaluatedPart = "test"
+    rows: Sequence[Row],
+    credited: Credited = "unlabeled text",
+    part: EvaluatedPart = "test",
+    *,
+    has_seen: bool = False,
 ) -> Verdict:
     """How the model does beside the best baseline, and whether what is credited helped or hurt.
 
@@ -190,10 +194,13 @@ def verdict_of(
     Where the expert itself was trained on the unlabeled text, credit the imitators: only their effect
     is visible. A self-training round, whose expert has also seen that text, is compared with the
     previous run instead; the comparison does not show why they differ.
+    Where soft labels have seen the labels they are evaluated on, nothing is compared.
     """
     by_name = {row.name: row for row in rows if row.p_value is not None}
     against = tuple(by_name[name] for name in MUST_BEAT[credited] if name in by_name)
     result = next((row for row in rows if row.name == MIXTURE), rows[-1])
+    if has_seen:
+        return Verdict("seen", credited, result, (), part=part)
     outcome = _outcome(against) if len(against) == len(MUST_BEAT[credited]) else "untested"
     baselines = [row for row in rows if row.name in SYSTEMS and SYSTEMS[row.name].is_baseline]
     baseline = min(baselines, key=lambda row: row.scores.error, default=None)

@@ -76,6 +76,8 @@ ADVICE: dict[Advice, str] = {
 
 def reason_of(verdict: Verdict) -> str:
     """Why a verdict advises what it does, without figures."""
+    if verdict.outcome == "seen":
+        return beside_baseline(verdict)
     if verdict.baseline is None:
         return "No baseline was evaluated on these documents."
     title, is_measurable = verdict.baseline.title, verdict.baseline.is_measurable
@@ -109,8 +111,13 @@ def _rounded(number: int | None) -> str:
     return f"{int(float(f'{number or 0:.2g}')):,}"
 
 
+SEEN = "The soft labels have seen these labels"
+
+
 def title_of(verdict: Verdict) -> str:
     """What was gained, in a few words, without figures."""
+    if verdict.outcome == "seen":
+        return SEEN
     if verdict.credited == "self-training":
         return {
             "helped": "Lower error than the previous run",
@@ -138,6 +145,8 @@ def lines_of(verdict: Verdict) -> list[str]:
 
 def beside_baseline(verdict: Verdict) -> str:
     """How the model does beside the best baseline, in a sentence."""
+    if verdict.outcome == "seen":
+        return f"{SEEN}, so no error was measured: give test documents."
     error, row = error_text(verdict.result), verdict.baseline
     if row is None or row.p_value is None:
         return f"{error}% error."
@@ -153,6 +162,8 @@ def beside_baseline(verdict: Verdict) -> str:
 
 def effect_of(verdict: Verdict) -> str:
     """What was gained from the unlabeled text, the imitators, or the self-training round, in a sentence."""
+    if verdict.outcome == "seen":
+        return f"The effect of the {verdict.credited} is unknown."
     if verdict.credited == "self-training":
         return _beside_previous_run(verdict)
     if verdict.outcome == "untested":

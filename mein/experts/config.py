@@ -27,9 +27,9 @@ class Kind:
     """A short description, for the setting `expert.kind`."""
     network: str
     """The function that builds the network from a `Blueprint`, as `module:name`, imported on demand."""
-    reads: Literal["words", "tokens", "features", "probabilities"] = "words"
+    reads: Literal["words", "tokens", "features", "probabilities", "clones"] = "words"
     """Its input: word numbers; tokens of a Hugging Face model; features that a frozen one computes; class
-    probabilities from a table or a function."""
+    probabilities from a table or a function, or from clones of a classifier, one for each fold."""
     starts_from: Literal["vectors", "language model"] | None = None
     """What it learns from text before it learns from labels."""
     trainings: tuple[str, ...] = TRAININGS
@@ -130,6 +130,15 @@ KINDS = {
             trainings=("plain",),
             title="Given probabilities",
         ),
+        Kind(
+            "user",
+            "a classifier from Python, `MeinClassifier(expert=...)`",
+            "mein.experts.user:UserExpert.build",
+            reads="clones",
+            trainings=("plain",),
+            is_fitted=True,
+            title="A classifier from Python",
+        ),
     )
 }
 """By name, in the order in which they are listed to users."""
@@ -167,7 +176,7 @@ class ExpertConfig(Settings):
     model: Annotated[GivenPath | None, AfterValidator(_pinned)] = None
     """For transformer and frozen: a folder, a name on the hub, perhaps with `@` and a revision, or auto for
     all-MiniLM-L6-v2 at a fixed commit. For given: files with soft labels for every document, in a column
-    `probabilities`."""
+    `probabilities` or `label`."""
     layers: Size | None = None
     """Number of layers of the transformer or encoder to use, from the first; none: all. Decoders often encode
     more of a text half-way up than at the top, where the next token is predicted."""

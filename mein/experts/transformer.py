@@ -93,9 +93,6 @@ def seeded(device: torch.device, dropout: Generator | None) -> Iterator[None]:
         yield
 
 
-LEAST_PROBABILITY = 1e-6  # log 0 would outweigh all other components
-
-
 class GivenExpert(Expert):
     """z = log p / tau, where p are the teacher's probabilities for a document; tau starts at 1."""
 

@@ -20,7 +20,8 @@ if TYPE_CHECKING:  # to see whether a folder is a run takes neither torch nor nu
 HUB = "hub"  # the folder of a run with the files of the Hugging Face model that it started from
 TEACHER = "teacher.json"  # the weight of the lexicon, where expert and lexicon are the teacher
 VOCABULARIES = ("words.txt", "pieces.model")  # their digests are in vocabularies.json, too
-REQUIRED = ("config.json", "labels.json", "vocabularies.json", *VOCABULARIES, TEACHER)
+ESTIMATOR = "expert.skops"  # a classifier from Python
+REQUIRED = ("config.json", "labels.json", "vocabularies.json", *VOCABULARIES, TEACHER, ESTIMATOR)
 LISTED = (
     "metrics.jsonl",
     "predictions.parquet",

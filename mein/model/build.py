@@ -10,15 +10,21 @@ import torch
 
 from mein.config import Config, make_config
 from mein.data.labels import Label
-from mein.data.soft_labels import SoftLabels, SoftLabelSource, SoftLabelTable, checked
+from mein.data.soft_labels import (
+    LEAST_PROBABILITY,
+    SoftLabels,
+    SoftLabelSource,
+    SoftLabelTable,
+    as_probabilities,
+)
 from mein.errors import ConfigError, RunError
 from mein.experts.base import Blueprint, Expert
 from mein.experts.language_model import LanguageModel
 from mein.experts.lstm import language_model_of
-from mein.experts.transformer import LEAST_PROBABILITY
 from mein.hub import FrozenFeatures, HubTokenizer, StaticFeatures, fetch, is_static
 from mein.imitators.reference import Imitators
 from mein.model.artefacts import HUB, read_done, verify, verify_words
+from mein.model.user import user_reader
 from mein.runtime.files import sha256_of
 from mein.runtime.processes import cores
 from mein.runtime.run_folder import RunFolder
@@ -95,7 +101,7 @@ class SoftLabelReader:
         self.soft_labels = open_soft_labels(self.config, self.classes, self.soft_labels)
         probabilities = np.zeros((0, self.size))
         if len(texts):  # many functions fail on an empty list
-            probabilities = checked(self.soft_labels(texts), len(texts), self.size, "The teacher")
+            probabilities = as_probabilities(self.soft_labels(texts), len(texts), self.classes, "The teacher")
         log_p = np.log(np.maximum(probabilities, LEAST_PROBABILITY)).astype(np.float32)
         return Ragged(log_p.ravel(), np.arange(len(texts) + 1, dtype=np.int64) * self.size)
 
@@ -125,6 +131,8 @@ def open_reader(
         soft_labels = SoftLabelTable(str(soft_labels), config.columns, classes)
     if settings.traits.reads == "probabilities":
         return SoftLabelReader(config, classes, soft_labels)
+    if settings.traits.reads == "clones":
+        return user_reader(folder, classes, soft_labels)
     if soft_labels is not None:
         raise ConfigError(f"Soft labels were given, but expert.kind is {settings.kind!r}: set it to given.")
     if settings.traits.reads == "words":

@@ -21,6 +21,7 @@ from mein.mixture.gates import Weights
 from mein.mixture.lexicon import LEXICON, Lexicon
 from mein.model.artefacts import HUB, save_indexer, seal
 from mein.model.build import open_reader
+from mein.model.user import UserReader
 from mein.runtime.progress import QUIET, Task
 from mein.runtime.run_folder import RunFolder
 from mein.text.indexer import Indexer
@@ -218,6 +219,8 @@ class Model:
             of_mixture = Weights(self.gates, gate, self.temperature)
             of_imitators = Weights(np.zeros(0), temperature=self.imitator_temperature)
             self.networks.save(folder.path, of_mixture.to_facts(), of_imitators.to_facts())
+            if isinstance(self.indexer.reader, UserReader):
+                self.indexer.reader.save(folder.path)
             if self.hub is not None:
                 shutil.copytree(self.hub, folder / HUB)
             seal(folder)

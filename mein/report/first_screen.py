@@ -28,7 +28,9 @@ def hero(run: Finished) -> dict[str, Any]:
     """What to use, the errors of the model and of the baseline, how sure that is, and what to mind."""
     verdict = verdict_in(run)
     model = verdict.result
-    tiles = [{"title": "This model", "css": MIXTURE, **_tile(model)}]
+    tiles = []
+    if verdict.outcome != "seen":  # its error means nothing
+        tiles.append({"title": "This model", "css": MIXTURE, **_tile(model)})
     if verdict.baseline is not None:
         tiles.append(
             {

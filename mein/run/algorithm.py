@@ -15,6 +15,7 @@ from mein.model.build import build_expert, build_imitators
 from mein.model.model import mixed_logits
 from mein.run.folds import drop_fits, fit_expert, out_of_fold, weigh, weights_of_teacher
 from mein.run.refit import expert_of_all, tune_on_all
+from mein.run.seen_labels import neutral_weights
 from mein.run.state import (
     UNLABELED_PARTS,
     Run,
@@ -106,6 +107,8 @@ def learn_from_labels(run: Run, expert: Expert) -> Weights:
         settings = (stage_1(run.config), objective, run.runtime, run.config.seed)
         outcome = train_expert(expert, train_part, dev_part, *settings)
         epochs = outcome.epoch if run.is_refitted else None
+    if run.has_seen_labels:
+        return CLOSED
     return calibrated(run, run.dev_logits(expert), replace(CLOSED, epochs=epochs))
 
 
@@ -138,6 +141,8 @@ def tune(run: Run, system: str, start: Expert, imitators: Imitators, expert: Exp
     """Line 3: Theta, Lambda = argmin L'_s, from Theta'; undone if dev error becomes worse."""
     if run.is_folded:
         return weigh(run, system, expert)
+    if run.has_seen_labels:
+        return neutral_weights(run, system, expert, imitators)
     train_part, dev_part = (
         labeled_part(run, part, evidence(run, imitators, system, part)) for part in ("train", "dev")
     )

@@ -15,8 +15,10 @@ from mein.data.splits import KnownTexts, empty_texts, only_texts, split_dev, tex
 from mein.errors import InputError
 from mein.runtime.device import choose_device
 from mein.runtime.seeds import derive_seed, numpy_generator
+from mein.training.linear import folds_of
 
 NO_TEXTS = KnownTexts()
+FOLDS = 5
 HELD_OUT_DOCUMENTS = 2_000  # unlabeled documents on which stage 2 is validated: a tenth, at most this many
 
 
@@ -170,6 +172,15 @@ def check_sources(config: Config, corpus: Corpus) -> Split:
         labeled.labels.refuse_unseen(survey.labels, name)
         refuse_textless(len(survey.keys), survey.empty, name)
     return labeled
+
+
+def numbered_folds(labeled: Split, seed: int) -> np.ndarray:
+    """The fold of each labeled document (n,), by its text and the seed; -1 for those that always teach."""
+    keys = [text_key(text) for text in labeled.train_texts]
+    salt = str(derive_seed(seed, "folds")).encode()
+    digests = [hashlib.blake2b(salt + key.encode("utf-8", "surrogatepass")).digest() for key in keys]
+    order = sorted(range(len(keys)), key=lambda row: (digests[row], int(labeled.train_ids[row])))
+    return folds_of(keys, labeled.train_ids, FOLDS, order)
 
 
 class UnlabeledTexts:

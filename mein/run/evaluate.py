@@ -70,7 +70,8 @@ def evaluate(run: Run, *, has_baseline: bool = True) -> list[Row]:
     folder.rewind("verdict", 0)
     for row in rows:
         folder.record("verdict", part=part, **row.to_dict())
-    verdict = verdict_of(rows, credited(config), part)
+    has_seen = part == "dev" and run.has_seen_labels
+    verdict = verdict_of(rows, credited(config), part, has_seen=has_seen)
     folder.record("verdict", **verdict.to_dict(), headline=sentence_of(verdict))
     seal(folder)
     return rows

@@ -5,7 +5,6 @@ teacher. What needs no labels (idf, latent dimensions, word vectors) sees all te
 views, and the teacher's two weights of a fold are chosen by predictions for the other folds.
 """
 
-import hashlib
 import math
 import shutil
 from dataclasses import replace
@@ -17,7 +16,6 @@ from scipy.sparse import csr_array
 from scipy.special import log_softmax
 
 from mein.data.labels import listed
-from mein.data.splits import text_key
 from mein.evaluation import baseline
 from mein.evaluation.systems import (
     CLOSED_GATES,
@@ -30,7 +28,6 @@ from mein.evaluation.systems import (
     TFIDF,
 )
 from mein.experts.base import Expert
-from mein.experts.linear import NgramExpert
 from mein.imitators.reference import Imitators
 from mein.mixture.gates import Weights
 from mein.mixture.inference import imitator_alpha
@@ -38,28 +35,29 @@ from mein.mixture.lexicon import Lexicon, learn_lexicon
 from mein.mixture.mixture import random_alpha
 from mein.mixture.second_level import Examples, fit_weights, scale_of
 from mein.model.artefacts import ArtefactContent, leave
-from mein.model.build import build_imitators
+from mein.model.build import build_expert, build_imitators
+from mein.run.documents import FOLDS, numbered_folds
 from mein.run.linear_fits import (
     FEATURES,
     FITS,
     MOST_DOCUMENTS,
-    LinearFits,
+    ViewFits,
     fold_weights,
     learned_fits,
     match_of,
 )
 from mein.run.state import UNLABELED_PARTS, Run, initializing
 from mein.run.teacher import Teacher, label_documents
+from mein.run.user_fits import user_fits
 from mein.runtime import ranks
 from mein.runtime.seeds import derive_seed
 from mein.runtime.tensors import load_tensors
 from mein.store.store import Store
 from mein.store.writing import drawn_from_few_shards, write_excerpt
 from mein.text.ragged import concatenate, parted
-from mein.training.linear import Reduced, folds_of
+from mein.training.linear import Reduced
 from mein.training.stages import center_evidence, train_imitators
 
-FOLDS = 5
 COMPONENTS = "folds"
 EPOCHS = 0.4  # of stage 2's, for the imitators of a fold: with all, errors are 1% lower (log/),
 AFFORDABLE = 400_000  # so that text of up to this many pieces has all of them
@@ -68,25 +66,19 @@ SCORED_DOCUMENTS = 500  # held out, on which a fold's imitators are validated
 
 def fold_numbers(run: Run) -> np.ndarray:
     """The fold of each labeled document (n,), by its text and the seed; -1 for those that always teach."""
-    return run.once("folds", partial(_fold_numbers, run))
+    return run.once("folds", partial(numbered_folds, run.labeled, run.config.seed))
 
 
-def _fold_numbers(run: Run) -> np.ndarray:
-    keys = [text_key(text) for text in run.labeled.train_texts]
-    salt = str(derive_seed(run.config.seed, "folds")).encode()
-    digests = [hashlib.blake2b(salt + key.encode("utf-8", "surrogatepass")).digest() for key in keys]
-    order = sorted(range(len(keys)), key=lambda row: (digests[row], int(run.labeled.train_ids[row])))
-    return folds_of(keys, run.labeled.train_ids, FOLDS, order)
-
-
-def fits_of(run: Run) -> LinearFits:
-    """The linear fits of all folds, and the last ones, on all labels."""
-    return run.once("fits", partial(learned_fits, run, fold_numbers(run)))
+def fits_of(run: Run) -> ViewFits:
+    """The fits of all folds, and the last ones, on all labels."""
+    learned = user_fits if run.config.expert.traits.reads == "clones" else learned_fits
+    return run.once("fits", partial(learned, run, fold_numbers(run)))
 
 
 def fit_expert(run: Run, expert: Expert) -> Weights:
-    """Line 1: the linear expert in folds, and once on all labels, which is what it keeps."""
-    run.log("Stage 1: the linear expert learns from all labels, and from those outside each fold")
+    """Line 1: the expert in folds, and once on all labels, which is what it keeps."""
+    if run.config.expert.traits.reads != "clones":  # these were fitted before text was encoded
+        run.log("Stage 1: the linear expert learns from all labels, and from those outside each fold")
     fits, rows = fits_of(run), fold_numbers(run) >= 0
     note_singletons(run)
     expert.load_state_dict(fits.expert_of(-1))
@@ -200,7 +192,7 @@ def _of_fold(k: int) -> str:
     return f"imitators-fold-{k + 1}"
 
 
-def imitators_of_fold(run: Run, k: int, fits: LinearFits) -> Imitators:
+def imitators_of_fold(run: Run, k: int, fits: ViewFits) -> Imitators:
     """Imitators that learned from the expert of a fold, on some of the unlabeled text.
 
     Networks of their own: folds that share an embedding tell each other the labels (log/).
@@ -212,7 +204,7 @@ def imitators_of_fold(run: Run, k: int, fits: LinearFits) -> Imitators:
 
     def learn(imitators: Imitators) -> Weights:
         run.log(f"Fold {k + 1} of {FOLDS}: imitators learn from the expert that has not seen it")
-        expert = NgramExpert(run.indexer.words.size, run.classes, run.row_size)
+        expert = build_expert(run.config, run.folder, run.indexer, run.classes)
         expert.load_state_dict(fits.expert_of(k))
         unlabeled, held_out = (_excerpt(run, part, k) for part in UNLABELED_PARTS)
         by, classes = f"fold {k + 1} of {run.folder.identity}", run.labeled.labels.classes

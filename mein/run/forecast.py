@@ -18,8 +18,8 @@ from mein.config import Config
 from mein.imitators.config import ImitatorsConfig
 from mein.imitators.projected import projected_loss, stream_of
 from mein.imitators.reference import Imitators
-from mein.run.documents import held_out_count
-from mein.run.folds import FOLDS, SCORED_DOCUMENTS, epochs_of_fold
+from mein.run.documents import FOLDS, held_out_count
+from mein.run.folds import SCORED_DOCUMENTS, epochs_of_fold
 from mein.run.linear_fits import MOST_DOCUMENTS, VIEWS
 from mein.runtime.device import choose_device
 from mein.runtime.seeds import derive_seed

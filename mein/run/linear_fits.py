@@ -5,7 +5,7 @@ together, the n-grams by themselves, an encoder by itself. Their weights are fit
 linear models is a linear model.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,20 +66,14 @@ def _some_rows(run: Run) -> Ragged:
 
 
 @dataclass(frozen=True)
-class LinearFits:
-    """The fits of V views on the labels outside each of K folds, and last on all of them.
+class ViewFits:
+    """The fits of V views on the labels outside each of K folds, and last on all of them."""
 
-    A fit's weights are blocks' W = x' duals, for documents x that are labeled.
-    """
-
-    features: TextFeatures
-    blocks: Mapping[str, Block]
-    """Features (n, D) of the labeled documents, by name."""
     views: tuple[str, ...]
-    duals: np.ndarray
-    """(V, K + 1, n, Y), float64."""
-    bias: np.ndarray
-    """(V, K + 1, Y)."""
+    floors: tuple[int, ...]
+    """Which views are what a user would pick instead: n-grams by themselves, an encoder by itself."""
+    tables_of: Callable[[np.ndarray, int], dict[str, torch.Tensor]]
+    """A sum of views, weighted (V,), of one fit, as the expert keeps it."""
     out_of_fold: np.ndarray
     """z (V, n, Y) of each document by the fit that has not seen it; by the last fit if it is in no fold."""
     labels: np.ndarray
@@ -89,11 +83,6 @@ class LinearFits:
     """Of each document (n,); -1: none."""
     match: np.ndarray
     """What the last fit of each view is multiplied by (V,): weights are of the smaller logits of folds."""
-
-    @property
-    def floors(self) -> tuple[int, ...]:
-        """Which views are what a user would pick instead: n-grams by themselves, an encoder by itself."""
-        return tuple(v for v, view in enumerate(self.views) if view != EVERYTHING)
 
     def weights_of_views(self, without: int | None = None) -> np.ndarray:
         """Of each view in their sum (V,), fitted on the logits of all folds but one."""
@@ -115,9 +104,27 @@ class LinearFits:
         """The expert that has not seen the labels of fold k; of all labels: -1."""
         if k < 0:
             return self.tables(self.weights_of_views() * self.match)
-        return self.tables(self.weights_of_views(k), k)
+        return self.tables_of(self.weights_of_views(k), k)
 
-    def tables(self, weights: np.ndarray, k: int = -1) -> dict[str, torch.Tensor]:
+    def tables(self, weights: np.ndarray) -> dict[str, torch.Tensor]:
+        """A sum of views that learned from all labels, as the expert keeps it."""
+        return self.tables_of(weights, -1)
+
+
+@dataclass(frozen=True)
+class LinearTables:
+    """Sums of linear views. A fit's weights are blocks' W = x' duals, for documents x that are labeled."""
+
+    features: TextFeatures
+    blocks: Mapping[str, Block]
+    """Features (n, D) of the labeled documents, by name."""
+    views: tuple[str, ...]
+    duals: np.ndarray
+    """(V, K + 1, n, Y), float64."""
+    bias: np.ndarray
+    """(V, K + 1, Y)."""
+
+    def __call__(self, weights: np.ndarray, k: int) -> dict[str, torch.Tensor]:
         """A sum of views as the expert keeps it: latent dimensions and word vectors are multiplied out."""
         duals = {
             name: np.einsum(
@@ -146,7 +153,7 @@ def fold_weights(run: Run, fold: np.ndarray) -> np.ndarray:
     return np.stack([run.labeled.weights_without(fold == k) for k in (*range(number), number)])
 
 
-def learned_fits(run: Run, fold: np.ndarray) -> LinearFits:
+def learned_fits(run: Run, fold: np.ndarray) -> ViewFits:
     """The fits of all views of the labeled documents; fold (n,): -1 for those that always teach."""
     features, labeled, weights = learned_features(run), run.labeled, fold_weights(run, fold)
     dense, words = parted(run.store("train").words(), run.row_size)
@@ -179,8 +186,12 @@ def learned_fits(run: Run, fold: np.ndarray) -> LinearFits:
 
     leave(run.folder, FITS, learned)
     tensors, _ = load_tensors(run.folder / f"{FITS}.safetensors")
-    found = {name: tensors[name].numpy() for name in ("duals", "bias", "out_of_fold", "match")}
-    return LinearFits(features, blocks, views, labels=labeled.train_ids, weights=weights, fold=fold, **found)
+    duals, bias, out_of_fold, match = (
+        tensors[name].numpy() for name in ("duals", "bias", "out_of_fold", "match")
+    )
+    floors = tuple(v for v, view in enumerate(views) if view != EVERYTHING)
+    tables = LinearTables(features, blocks, views, duals, bias)
+    return ViewFits(views, floors, tables, out_of_fold, labeled.train_ids, weights, fold, match)
 
 
 def _logits_of_held_out(

@@ -10,6 +10,7 @@ from mein.evaluation.comparison import Row
 from mein.run.algorithm import train
 from mein.run.evaluate import evaluate
 from mein.run.prepare import prepare
+from mein.run.user_fits import UserClassifier
 from mein.runtime.progress import Quiet, Reporter
 from mein.runtime.ranks import is_first
 from mein.runtime.run_folder import RunFolder
@@ -24,13 +25,21 @@ def train_and_evaluate(
     resume: bool = False,
     controls: Sequence[str] | None = None,
     soft_labels: SoftLabels | None = None,
+    expert: UserClassifier | None = None,
     has_baseline: bool = True,
 ) -> list[Row]:
     """The table of a run in the folder `path`. Of several processes only the first returns rows."""
     folder, reporter = RunFolder(path), reporter if is_first() else Quiet()
     with folder.held():
         run = prepare(
-            config, corpus, folder, reporter, resume=resume, controls=controls, soft_labels=soft_labels
+            config,
+            corpus,
+            folder,
+            reporter,
+            resume=resume,
+            controls=controls,
+            soft_labels=soft_labels,
+            expert=expert,
         )
         train(run)
         return evaluate(run, has_baseline=has_baseline)

@@ -15,9 +15,8 @@ from mein.data.audit import SAMPLED, Audit
 from mein.data.labels import in_number
 from mein.data.splits import dev_size
 from mein.model.build import open_reader
-from mein.run.documents import Split
+from mein.run.documents import FOLDS, Split
 from mein.run.evaluate import read_verdict
-from mein.run.folds import FOLDS
 from mein.run.forecast import Amounts, Forecast, forecast, measured, measured_pace
 from mein.run.state import UNLABELED_PARTS, Run
 from mein.runtime.device import choose_device

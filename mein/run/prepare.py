@@ -6,14 +6,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
+import numpy as np
+
 from mein.config import Config
 from mein.data.corpus import Corpus, DocumentStream, in_chunks
 from mein.data.labels import in_number
 from mein.data.soft_labels import SoftLabels, SoftLabelTable
 from mein.data.splits import empty_texts
-from mein.errors import InputError, MeinError, RunError
+from mein.errors import ConfigError, InputError, MeinError, RunError
 from mein.evaluation.systems import control_names
 from mein.model.artefacts import (
+    ESTIMATOR,
     HUB,
     WRITTEN,
     load_indexer,
@@ -23,7 +26,9 @@ from mein.model.artefacts import (
 )
 from mein.model.build import digest_of_language_model, open_reader, open_soft_labels, words_of_language_model
 from mein.run.documents import HeldOut, Split, UnlabeledTexts, check_sources, held_out_rows
-from mein.run.state import Run
+from mein.run.seen_labels import have_seen, log_probs_in
+from mein.run.state import SEEN, Run
+from mein.run.user_fits import UserClassifier
 from mein.run.warm_start import digest_of_previous_run, refuse_other_previous_run
 from mein.runtime import ranks
 from mein.runtime.device import choose_device
@@ -40,6 +45,12 @@ SHARD_DOCUMENTS, SHARD_CHARACTERS = 10_000, 64_000_000  # whichever is reached f
 SLOW_SHARD_DOCUMENTS = 1_000  # about a minute of a small language model on one core, which a kill may lose
 
 
+NO_CLASSIFIER = (
+    "expert.kind is 'user', which takes a classifier from Python: "
+    "give MeinClassifier(expert=...) one, or set expert.kind to linear."
+)
+
+
 def prepare(
     config: Config,
     corpus: Corpus,
@@ -49,6 +60,7 @@ def prepare(
     resume: bool = False,
     controls: Sequence[str] | None = None,
     soft_labels: SoftLabels | None = None,
+    expert: UserClassifier | None = None,
     spread: Spread | None = None,
 ) -> Run:
     """A run before its first line, in a folder that the caller holds; with `resume`, one that is there.
@@ -56,6 +68,8 @@ def prepare(
     spread: an engine that encodes the text on other machines.
     """
     labeled = check_sources(config, corpus)
+    if config.expert.traits.reads == "clones" and expert is None:
+        raise ConfigError(NO_CLASSIFIER)
     if config.expert.traits.reads == "probabilities":
         soft_labels = open_soft_labels(config, labeled.labels.classes, soft_labels)
         _refuse_unknown_texts(soft_labels, labeled, corpus)
@@ -71,16 +85,19 @@ def prepare(
             refuse_other_artefacts(folder)
         try:
             refuse_other_documents(labeled, corpus, folder)
-            reader = open_reader(config, folder, labeled.labels.classes, device, soft_labels)
+            if expert is None:
+                reader = open_reader(config, folder, labeled.labels.classes, device, soft_labels)
+            else:
+                reader = expert.fit(config, labeled, folder, reporter)
             remember_hub(folder)
             counts = encode_parts(config, labeled, unlabeled, folder, reporter, reader, spread)
         except MeinError:
             if is_new and not (folder / "vocabularies.json").exists():
                 shutil.rmtree(folder / HUB, ignore_errors=True)
-                folder.release("labels.json", "test.json", WRITTEN)
+                folder.release("labels.json", "test.json", ESTIMATOR, WRITTEN)
             raise
     runtime = Runtime(folder, reporter, config.runtime.checkpoint_seconds)
-    indexer = load_indexer(config, folder, reader)
+    indexer = load_indexer(config, folder, reader if expert is None else expert.reader)
     controls = control_names() if controls is None else controls
     return Run(config, corpus, labeled, counts, indexer, runtime, device, controls)
 
@@ -162,6 +179,10 @@ def encode_parts(
     counts |= {name: seen[name] for name in ("removed", "empty")}
     for part, texts in (("train", labeled.train_texts), ("dev", own_dev)):
         counts[f"{part}_in_test"] = int(unlabeled.test.among(texts).sum())
+    if config.expert.traits.reads == "probabilities" and seen["unlabeled"]:
+        parts = ("dev", "held_out", "unlabeled")
+        of_dev, *others = (log_probs_in(Store.open(folder / f"encoded/{part}")) for part in parts)
+        counts[SEEN] = len(of_dev) * have_seen(of_dev, labeled.dev_ids, np.concatenate(others))
     for note in notes(counts):
         reporter.log(note)
     folder.rewind("data", 0)
@@ -249,8 +270,16 @@ def notes(counts: dict[str, int]) -> list[str]:
         "removed": "{n} unlabeled" + leaked + "{they} {are} left out.",
         "train_in_test": "{n} training" + leaked + "its error will look too good.",
         "dev_in_test": "{n} dev" + leaked + "its error will look too good.",
+        SEEN: "The soft labels were made with these labels: on dev they are hardly ever wrong, but unsure of "
+        "other texts. No gate is fitted. Give the classifier unfitted as expert=, or other dev labels.",
     }
-    return [in_number(text, counts[name]) for name, text in sentences.items() if counts[name]]
+    return [in_number(text, counts[name]) for name, text in sentences.items() if counts.get(name)]
+
+
+def seen_labels_notes(folder: RunFolder) -> list[str]:
+    """The note about soft labels that have seen the labels, if they have: a run reports it, Python warns."""
+    counts = folder.read_json("prepared.json")
+    return notes({name: counts.get(name, 0) * (name == SEEN) for name in counts})
 
 
 def _vocabularies(

@@ -34,6 +34,7 @@ from mein.training.objectives import OBJECTIVES, Draw, Ingredients, Objective, U
 from mein.training.parallel import shared_logits
 from mein.training.stages import LabeledPart
 
+SEEN = "dev_seen"  # dev documents whose labels given probabilities know
 UNLABELED_PARTS = ("unlabeled", "held_out")
 MOST_LABELS = 5_000  # with more, those of dev are a tenth
 Network = TypeVar("Network", bound=torch.nn.Module)
@@ -82,6 +83,11 @@ class Run:
     def systems(self) -> tuple[str, ...]:
         """What stage 3 tunes, in this order."""
         return (*self.controls, MIXTURE) if self.has_imitators else (MIXTURE,)
+
+    @property
+    def has_seen_labels(self) -> bool:
+        """Whether soft labels were made with the labels that gates would be fitted on."""
+        return self.counts.get(SEEN, 0) > 0
 
     @property
     def is_folded(self) -> bool:

@@ -275,9 +275,8 @@ def ready_store(like: FinishedRun, store: Store) -> Store:
 def settings_like(like: FinishedRun, overrides: Mapping[str, Any]) -> Config:
     """The settings of a run, with others for its imitators and its mixture."""
     expert = like.config.expert
-    option = (
-        "--from-run" if expert.is_self_training else "--soft-labels" if not expert.traits.learns else None
-    )
+    option = "--from-run" if expert.is_self_training else None
+    option = {"probabilities": "--soft-labels", "clones": "expert="}.get(expert.traits.reads, option)
     if option is not None:
         raise ConfigError(
             f"{like.folder.path} was trained with {option}, which `mein store train` does not support: "

@@ -280,7 +280,7 @@ WRONG: dict[str, tuple[str, Callable[[Rows], Rows], str]] = {
     "column": (
         "t.parquet",
         lambda rows: [{"text": row["text"], "p": row["probabilities"]} for row in rows],
-        r".*t\.parquet has no column 'probabilities' among text, p: add it\.",
+        r".*t\.parquet has no column 'probabilities' or 'label' among text, p: add one\.",
     ),
     "text": (
         "t.parquet",
@@ -571,8 +571,8 @@ FUNCTIONS: dict[str, tuple[Callable[[Sequence[str]], Any], str]] = {
         r"The teacher row 1 gives \[nan, nan\]: give probabilities of 0 or more that sum to 1\.",
     ),
     "labels": (
-        lambda texts: linear.predict(texts),
-        r"The teacher gives something that is not a table of numbers: could not convert string to float",
+        lambda texts: ["good", *linear.predict(texts)[1:]],
+        r"The teacher row 1 gives the label 'good', which the labels lack: give one of negative, positive\.",
     ),
     "ragged": (
         lambda texts: [[1.0], *teacher_probs(texts)[1:].tolist()],
@@ -611,3 +611,38 @@ def test_without_unlabeled_text_the_table_of_a_run_has_two_rows(tmp_path: Path, 
     documents = replace(tiny.corpus(), unlabeled=None)
     rows = tiny.run(tmp_path / "run", documents, expert__kind="given", expert__model=str(table))
     assert [row.name for row in rows] == [TFIDF, EXPERT]
+
+
+# Labels instead of probabilities.
+
+
+def test_labels_of_a_function_become_probabilities() -> None:
+    """0.9 for the label, the rest for the others."""
+    reader = SoftLabelReader(
+        tiny.config(expert__kind="given"), CLASSES, lambda texts: ["positive", "negative"]
+    )
+    assert_allclose(np.exp(reader(["a", "b"]).values), [0.1, 0.9, 0.9, 0.1], rtol=1e-5)
+    numbers = SoftLabelReader(tiny.config(expert__kind="given"), [1, 2, 3], lambda texts: np.array([3, 1]))
+    assert_allclose(np.exp(numbers(["a", "b"]).values), [0.05, 0.05, 0.9, 0.9, 0.05, 0.05], rtol=1e-5)
+
+
+@pytest.mark.parametrize("ending", ["parquet", "jsonl", "csv"])
+def test_labels_in_a_table_become_the_same(tmp_path: Path, ending: str) -> None:
+    rows = [{"text": text, "label": str(linear.predict([text])[0])} for text in NEW]
+    table = SoftLabelTable(str(write(tmp_path / f"t.{ending}", rows)), ColumnsConfig(), CLASSES)
+    ids = linear.predict_proba(NEW).argmax(axis=1)
+    assert_allclose(table(NEW), np.where(np.eye(2)[ids], 0.9, 0.1), rtol=1e-6)
+
+
+def test_a_table_with_another_label_is_refused(tmp_path: Path) -> None:
+    rows = [{"text": "a", "label": "positive"}, {"text": "b", "label": "neutral"}]
+    sentence = (
+        r"t\.jsonl row 2 gives the label 'neutral', which the labels lack: give one of negative, positive"
+    )
+    with pytest.raises(InputError, match=sentence):
+        SoftLabelTable(str(write(tmp_path / "t.jsonl", rows)), ColumnsConfig(), CLASSES)
+
+
+def test_a_classifier_learns_from_labels_of_others() -> None:
+    model = fit(linear.predict)
+    assert np.mean(model.predict(TEXTS.test_texts) == linear.predict(TEXTS.test_texts)) > 0.7

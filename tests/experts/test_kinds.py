@@ -25,7 +25,7 @@ from tests.support.shell import mein, refuses, write_csv
 
 ROOT = Path(__file__).parents[2]
 PRODUCT = sorted((ROOT / "mein").rglob("*.py")) + sorted((ROOT / "paper").rglob("*.py"))
-NETWORKS = {"LSTMExpert", "AverageExpert", "TransformerExpert", "NgramExpert", "GivenExpert"}
+NETWORKS = {"LSTMExpert", "AverageExpert", "TransformerExpert", "NgramExpert", "GivenExpert", "UserExpert"}
 NAMES = tuple(KINDS)
 TEXTS = tiny.TEXTS
 

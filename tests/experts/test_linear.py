@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from mein.experts.linear import NgramExpert
 from mein.mixture.inference import expert_logits
-from mein.run.linear_fits import VIEWS, LinearFits
+from mein.run.linear_fits import VIEWS, LinearTables, ViewFits
 from mein.text.batches import pad_words
 from mein.text.features import learn_features
 from mein.text.ragged import Ragged, beside, ragged
@@ -20,19 +20,19 @@ WORDS = [[2, 3, 2, 3, 3, 1], [4, 1], [1], [5, 6, 7, 2, 3, 9, 1], [], [10, 10, 1]
 NEW = [*WORDS, [8, 8, 8, 1], [2, 3], [9, 2, 3, 2, 1]]
 
 
-def learned(size: int) -> tuple[LinearFits, np.ndarray]:
+def learned(size: int) -> tuple[ViewFits, np.ndarray]:
     """Fits that were drawn, over features with an encoder's of this size; the encoder's answers for NEW."""
     dense = RNG.normal(size=(len(NEW), size)).astype(np.float16).astype(np.float32)  # as rows keep them
     vectors = RNG.normal(size=(V, D)).astype(np.float32)
     features = learn_features(ragged(WORDS), ragged(WORDS[2:]), vectors, dense, V, seed=0)
     views = tuple(VIEWS) if size else tuple(VIEWS)[:2]
     n, K = len(WORDS), 3
-    fits = LinearFits(
-        features,
-        features.blocks(ragged(WORDS), dense[:n]),
+    blocks = features.blocks(ragged(WORDS), dense[:n])
+    duals, bias = RNG.normal(size=(len(views), K + 1, n, Y)), RNG.normal(size=(len(views), K + 1, Y))
+    fits = ViewFits(
         views,
-        duals=RNG.normal(size=(len(views), K + 1, n, Y)),
-        bias=RNG.normal(size=(len(views), K + 1, Y)),
+        (),
+        LinearTables(features, blocks, views, duals, bias),
         out_of_fold=RNG.normal(size=(len(views), n, Y)),
         labels=np.arange(n) % Y,
         weights=np.ones((K + 1, n)),
@@ -42,12 +42,18 @@ def learned(size: int) -> tuple[LinearFits, np.ndarray]:
     return fits, dense
 
 
-def logits(fits: LinearFits, dense: np.ndarray, weights: np.ndarray, k: int) -> np.ndarray:
+def tables_of(fits: ViewFits) -> LinearTables:
+    assert isinstance(fits.tables_of, LinearTables)
+    return fits.tables_of
+
+
+def logits(fits: ViewFits, dense: np.ndarray, weights: np.ndarray, k: int) -> np.ndarray:
     """z (n, Y) of NEW, view by view."""
-    blocks, z = fits.features.blocks(ragged(NEW), dense), np.zeros((len(NEW), Y))
+    tables = tables_of(fits)
+    blocks, z = tables.features.blocks(ragged(NEW), dense), np.zeros((len(NEW), Y))
     for v, view in enumerate(fits.views):
-        of = sum(blocks[name] @ (fits.blocks[name].T @ fits.duals[v, k]) for name in VIEWS[view])
-        z += weights[v] * (of + fits.bias[v, k])
+        of = sum(blocks[name] @ (tables.blocks[name].T @ tables.duals[v, k]) for name in VIEWS[view])
+        z += weights[v] * (of + tables.bias[v, k])
     return z
 
 
@@ -90,7 +96,9 @@ def test_a_document_without_words_gets_the_bias() -> None:
     tables = fits.tables(np.ones(2))
     expert.load_state_dict(tables)
     assert_allclose(
-        expert_logits(expert, ragged([[], [1]])), np.stack([fits.bias[:, -1].sum(0)] * 2), rtol=1e-6
+        expert_logits(expert, ragged([[], [1]])),
+        np.stack([tables_of(fits).bias[:, -1].sum(0)] * 2),
+        rtol=1e-6,
     )
 
 
@@ -100,7 +108,7 @@ def test_the_number_of_ngrams_is_that_of_what_is_loaded() -> None:
     assert_array_equal(expert_logits(expert, ragged([[2, 3]])), 0.0)  # before it is fitted
     for _ in range(2):
         expert.load_state_dict(fits.expert_of(-1))
-        assert len(expert.codes) == len(fits.features.codes) == len(expert.weights)
+        assert len(expert.codes) == len(tables_of(fits).features.codes) == len(expert.weights)
     other = NgramExpert(V, Y)
     other.load_state_dict(expert.state_dict())
     assert_array_equal(expert_logits(other, ragged(NEW)), expert_logits(expert, ragged(NEW)))

@@ -20,8 +20,9 @@ from mein.mixture import lexicon
 from mein.model.artefacts import leave as leave_artefact
 from mein.model.loading import load_model
 from mein.run import algorithm, folds, linear_fits, prepare
+from mein.run.documents import FOLDS
 from mein.run.folds import COMPONENTS
-from mein.run.linear_fits import LinearFits, match_of
+from mein.run.linear_fits import ViewFits, match_of
 from mein.run.pipeline import train_and_evaluate
 from mein.runtime.progress import Quiet
 from mein.runtime.tensors import load_tensors
@@ -57,10 +58,10 @@ def test_the_labels_of_a_fold_reach_no_component_of_its_documents(
     folds, whose fits have seen the labels of this one.
     """
     monkeypatch.setattr(linear, "STRENGTHS", (1.0,))
-    monkeypatch.setattr(LinearFits, "weights_of_views", lambda fits, without=None: np.ones(len(fits.views)))
+    monkeypatch.setattr(ViewFits, "weights_of_views", lambda fits, without=None: np.ones(len(fits.views)))
     monkeypatch.setattr(folds, "weights_of_teacher", lambda run, without: (0.5, 1.0))
     monkeypatch.setattr(algorithm, "weights_of_teacher", lambda run: (0.5, 1.0))
-    fold = np.arange(len(LABELS)) % folds.FOLDS
+    fold = np.arange(len(LABELS)) % FOLDS
     monkeypatch.setattr(folds, "fold_numbers", lambda run: fold)
     names = sorted(set(LABELS))
     turned = [names[0] if k == 2 else label for k, label in zip(fold, LABELS, strict=True)]
