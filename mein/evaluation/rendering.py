@@ -172,8 +172,9 @@ def effect_of(verdict: Verdict) -> str:
         return f"The effect of the {verdict.credited} is unknown: the controls were not trained."
     row = _decisive(verdict)
     effect = "did not help measurably" if verdict.outcome == "unclear" else verdict.outcome
-    them = "them" if verdict.credited == "imitators" else "it"
-    return f"The {verdict.credited} {effect}: {error_text(row)}% error without {them} ({p_of(verdict, row)})."
+    return (
+        f'The {verdict.credited} {effect}: "{row.title}" has {error_text(row)}% error ({p_of(verdict, row)}).'
+    )
 
 
 def _beside_previous_run(verdict: Verdict) -> str:
@@ -190,10 +191,11 @@ def _beside_previous_run(verdict: Verdict) -> str:
 
 
 def _decisive(verdict: Verdict) -> Row:
-    """The control that decided: the one that did measurably better, otherwise the one least surely beaten."""
-    if verdict.outcome == "hurt":
-        return min((row for row in verdict.against if row.is_measurable), key=lambda row: row.gain)
-    return max(verdict.against, key=lambda row: row.p_value or 0.0)
+    """The control that decided: the best one; where the model beat all, the one least surely beaten."""
+    if verdict.outcome == "helped":
+        return max(verdict.against, key=lambda row: row.p_value or 0.0)
+    measurable = [row for row in verdict.against if row.is_measurable and row.gain < 0]
+    return min(measurable or verdict.against, key=lambda row: row.gain)
 
 
 def p_of(verdict: Verdict, row: Row) -> str:
