@@ -4,6 +4,7 @@ import re
 import shutil
 import xml.etree.ElementTree as ET
 from dataclasses import replace
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -89,7 +90,7 @@ class Balanced(HTMLParser):
 def texts_of(html: str) -> str:
     """What a reader sees, white space folded."""
     words = re.sub(r"<[^>]*>", " ", re.sub(r"<style>.*?</style>", "", html, flags=re.S))
-    return " ".join(words.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&").split())
+    return " ".join(unescape(words).split())
 
 
 @pytest.mark.parametrize(
@@ -117,7 +118,7 @@ def first_screen(html: str) -> str:
     """The text of the first section."""
     section = re.search(r'<section class="hero.*?</section>', html, re.S)
     assert section is not None
-    return texts_of(section[0]).replace("\u00a0", " ")
+    return texts_of(section[0])
 
 
 def test_the_first_screen_is_for_a_decision(html: str) -> None:
