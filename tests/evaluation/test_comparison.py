@@ -124,7 +124,7 @@ def test_it_helped_where_the_mixture_beats_the_expert_and_closed_gates() -> None
     assert [row.p_value for row in found.against] == pytest.approx([2 / 2**44, 2 / 2**9])
     assert title_of(found) == "The unlabeled text helped"
     assert sentence_of(found) == (
-        '9.8% error. The unlabeled text helped: "expert + lexicon, fine-tuned" has 10.7% error (p = 0.0039).'
+        "9.8% error. The unlabeled text helped: 10.7% error without it (p = 0.0039)."
     )
 
 
@@ -134,14 +134,13 @@ def test_a_gain_that_fine_tuning_alone_explains_is_no_help() -> None:
     assert found.outcome == "unclear"
     assert title_of(found) == "No measurable help from the unlabeled text"
     assert sentence_of(found) == (
-        "9.8% error. The unlabeled text did not help measurably: "
-        '"expert + lexicon, fine-tuned" has 10.2% error (p = 0.12).'
+        "9.8% error. The unlabeled text did not help measurably: 10.2% error without it (p = 0.12)."
     )
 
 
 def test_no_difference_at_all_is_no_help() -> None:
     assert sentence_of(verdict(98, 98, 98)) == (
-        '9.8% error. The unlabeled text did not help measurably: "expert" has 9.8% error (p = 1.00).'
+        "9.8% error. The unlabeled text did not help measurably: 9.8% error without it (p = 1.00)."
     )
 
 
@@ -150,10 +149,7 @@ def test_it_hurt_where_either_control_beats_the_mixture(expert: int, closed_gate
     found = verdict(expert, closed_gates, 150)
     assert found.outcome == "hurt"
     assert title_of(found) == "The unlabeled text hurt"
-    better = "expert" if expert <= closed_gates else "expert + lexicon, fine-tuned"
-    assert sentence_of(found) == (
-        f'15.0% error. The unlabeled text hurt: "{better}" has 9.8% error (p < 0.0001).'
-    )
+    assert sentence_of(found) == ("15.0% error. The unlabeled text hurt: 9.8% error without it (p < 0.0001).")
 
 
 def test_it_hurt_by_the_control_that_is_measurably_better() -> None:
@@ -166,7 +162,7 @@ def test_it_hurt_by_the_control_that_is_measurably_better() -> None:
     found = verdict_of(compare(LABELS, systems, seed=0))
     assert found.outcome == "hurt"
     assert [row.is_measurable for row in found.against] == [False, True]
-    assert '"expert, fine-tuned" has 5.0% error (p = 0.0020)' in sentence_of(found)
+    assert "5.0% error without it (p = 0.0020)" in sentence_of(found)
 
 
 def test_what_did_not_help_is_compared_with_the_best_control() -> None:
@@ -176,7 +172,7 @@ def test_what_did_not_help_is_compared_with_the_best_control() -> None:
         CLOSED_GATES: answers(range(100)),
         MIXTURE: answers(range(100)),
     }
-    assert '"expert" has 9.0% error' in sentence_of(verdict_of(compare(LABELS, systems, seed=0)))
+    assert "9.0% error without it" in sentence_of(verdict_of(compare(LABELS, systems, seed=0)))
 
 
 def test_without_closed_gates_the_effect_is_unknown() -> None:
@@ -194,7 +190,7 @@ def test_imitators_get_the_credit_where_the_expert_was_trained_on_the_text_itsel
     mixture: int, effect: str
 ) -> None:
     found = verdict_of(rows_of(expert=142, closed=142, mixture=mixture), "imitators")
-    assert f'% error. The imitators {effect}: "expert" has 14.2% error (p ' in sentence_of(found)
+    assert f"% error. The imitators {effect}: 14.2% error without them (p " in sentence_of(found)
     assert "imitators" in title_of(found)
 
 

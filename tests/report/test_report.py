@@ -134,7 +134,7 @@ def test_the_first_screen_is_for_a_decision(html: str) -> None:
             "TF-IDF + logistic regression 33.3 % error 95% interval 25.5–42.2 about 1 label in 3 is wrong",
             "The model is 23.3 points better than the baseline (95% interval +",
             "; p = 0.0001), on 120 test documents.",
-            'The unlabeled text helped: "expert" has 50.0% error (p < 0.0001).',
+            "The unlabeled text helped: 50.0% error without it (p < 0.0001).",
             "Careful. Only large differences are measurable on 120 documents.",
         )
     ]
