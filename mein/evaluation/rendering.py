@@ -172,9 +172,8 @@ def effect_of(verdict: Verdict) -> str:
         return f"The effect of the {verdict.credited} is unknown: the controls were not trained."
     row = _decisive(verdict)
     effect = "did not help measurably" if verdict.outcome == "unclear" else verdict.outcome
-    return (
-        f'The {verdict.credited} {effect}: "{row.title}" has {error_text(row)}% error ({p_of(verdict, row)}).'
-    )
+    them = "them" if verdict.credited == "imitators" else "it"
+    return f"The {verdict.credited} {effect}: {error_text(row)}% error without {them} ({p_of(verdict, row)})."
 
 
 def _beside_previous_run(verdict: Verdict) -> str:
