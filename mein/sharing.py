@@ -11,11 +11,20 @@ from typing import Any
 from torch import nn
 
 from mein.errors import ConfigError, MissingExtra, RunError
+from mein.evaluation.systems import EXPERT
 from mein.hub import load_transformer
 from mein.hub.fetch import CONFIG, POOLING, filling, load_tokenizer, sync
 from mein.hub.networks import read_facts, reason, transformers_quietly
 from mein.mixture.lexicon import LEXICON, load_lexicon
-from mein.model.artefacts import ESTIMATOR, HUB, VOCABULARIES, restore, seal, verified
+from mein.model.artefacts import (
+    ESTIMATOR,
+    EXPERT_OF_ALL,
+    HUB,
+    VOCABULARIES,
+    restore,
+    seal,
+    verified,
+)
 from mein.model.loading import FinishedRun
 from mein.model.model import Model
 from mein.report.card import write_card
@@ -168,7 +177,8 @@ def export_transformer(path: Path, out: Path) -> None:
         raise RunError(f"{out} exists and is no empty folder: empty it, or choose another --out.")
     classes = [str(label) for label in run.labels.classes]
     expert = load_transformer(run.folder / HUB, len(classes), run.config.seed)
-    restore(run.folder, "expert", expert)
+    again = f"{EXPERT_OF_ALL}.safetensors" in run.done.required
+    restore(run.folder, EXPERT_OF_ALL if again else EXPERT, expert)
     config = expert.network.config
     config.id2label = dict(enumerate(classes))  # type: ignore[union-attr]
     config.label2id = {name: number for number, name in enumerate(classes)}  # type: ignore[union-attr]

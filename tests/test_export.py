@@ -85,7 +85,7 @@ def test_a_folder_of_hugging_face_is_no_run(exported: Path, tmp_path: Path) -> N
 
 def test_another_run_goes_on_from_there_head_included(run: Path, exported: Path, tmp_path: Path) -> None:
     tiny.run(tmp_path / "next", **SETTINGS, expert__model=str(exported), expert_training__epochs=0)
-    before, after = (load_tensors(path / "expert.safetensors")[0] for path in (run, tmp_path / "next"))
+    before, after = (load_tensors(path / "expert-of-all.safetensors")[0] for path in (run, tmp_path / "next"))
     assert all(torch.equal(before[name], value) for name, value in after.items())
 
 

@@ -213,7 +213,8 @@ def as_weights(
     if is_labeled.any() and not together[is_labeled].any():
         raise InputError("The weight of every text is 0: give some of them a weight above 0.")
     scaled, of_texts = _scaled(together, is_labeled), _scaled(weights, is_labeled)
-    if (scaled[together > 0] == 0).any() or (of_texts[together > 0] == 0).any():
+    weighs = together > 0
+    if is_labeled.any() and ((scaled[weighs] == 0).any() or (of_texts[weighs] == 0).any()):
         raise InputError("The weights of texts or classes differ by more than 10**37: give similar ones.")
     of_texts = np.where(scaled > 0, of_texts, np.float32(0))
     return GivenWeights(of_texts, of_classes)

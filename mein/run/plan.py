@@ -189,7 +189,7 @@ def shown_seconds(seconds: float) -> str:
     """As precise as a forecast is.
 
     >>> [shown_seconds(n) for n in (24.9, 70, 100, 3_500, 20_000)]
-    ['30 seconds', '1 minute', '2 minutes', '1 hour', '6 hours']
+    ['20 seconds', '1 minute', '2 minutes', '1 hour', '6 hours']
     """
     for size, unit in ((3_600, "hour"), (60, "minute")):
         if seconds > 0.9 * size:

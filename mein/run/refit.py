@@ -14,10 +14,10 @@ from mein.evaluation.systems import EXPERT
 from mein.experts.base import Expert
 from mein.imitators.reference import Imitators
 from mein.mixture.gates import FreeGates, Weights
-from mein.model.artefacts import EXPERT_OF_ALL, ArtefactContent, of_train, restore
+from mein.model.artefacts import EXPERT_OF_ALL, ArtefactContent, fill, of_train, restore
 from mein.run.state import Run, evidence_on, objective_of
 from mein.run.warm_start import prepare_start, stage_1, training_part
-from mein.runtime.tensors import load_facts
+from mein.runtime.tensors import load_facts, load_tensors
 from mein.text.ragged import concatenate
 from mein.training.stages import LabeledPart, fine_tune, train_expert
 
@@ -40,13 +40,15 @@ def expert_of_all(run: Run, new_expert: Callable[[Run], Expert]) -> ArtefactCont
         how, objective = stage_1(run.config).of_epochs(epochs), objective_of(run, expert, None, EXPERT)
         settings = (how, objective, run.runtime, run.config.seed)
         train_expert(expert, part, None, *settings, name=EXPERT_OF_ALL)
-    return expert.state_dict(), weights.to_facts()
+    run.kept[EXPERT_OF_ALL] = expert.state_dict()
+    return run.kept[EXPERT_OF_ALL], weights.to_facts()
 
 
 def tune_on_all(run: Run, system: str, imitators: Imitators, expert: Expert) -> Weights:
     """Theta of a system, from the expert of all labels; gates and temperature are those that dev chose."""
     weights = _weights(run, of_train(system))
-    restore(run.folder, EXPERT_OF_ALL, expert)
+    path = run.folder / f"{EXPERT_OF_ALL}.safetensors"
+    fill(expert, run.once(EXPERT_OF_ALL, lambda: load_tensors(path)[0]), path)
     if weights.epochs:
         pieces = concatenate(run.store(part).pieces() for part in PARTS)
         alpha = evidence_on(run, imitators, system, pieces, "train and dev")

@@ -28,6 +28,7 @@ ONLY_PYTHON = {
     "sample_weight": "weights of single texts, which a file has no column for",
     "class_weight": "a mapping, which --set class_weight= cannot hold; balanced it can",
     "compares": "the command always compares",
+    "expert": "an object, which a command line cannot name",
     "device": "an estimator is moved after training; --set runtime.device",
 }
 ONLY_SHELL = {

@@ -28,6 +28,7 @@ from mein.mixture.lexicon import (
     learn_lexicon,
     load_lexicon,
 )
+from mein.model.artefacts import restore
 from mein.model.loading import Classifiers, load_model, read_config
 from mein.report.card import card
 from mein.report.page import page
@@ -271,6 +272,7 @@ def test_dev_is_evaluated_with_that_of_train_and_predictions_use_both(finished: 
     on_dev = log_probs_of_all(classifiers, "dev", dev_documents)[MIXTURE]
     assert not np.allclose(on_dev, model.log_probs(texts))
     model.lexicon = of_train.with_gate(model.lexicon.gate)
+    restore(folder, "mixture-of-train", tiny.networks_of(model).expert)
     np.testing.assert_array_equal(on_dev, model.log_probs(texts))
 
 

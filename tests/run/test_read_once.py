@@ -71,7 +71,7 @@ def test_a_run_reads_each_input_and_each_artefact_once(tmp_path: Path, loads: Co
         assert not loads  # what was just learned is in memory
         evaluate(run)
     assert passes == {"labeled": 1, "test": 2, "unlabeled": 2}  # the test documents themselves, at the end
-    systems = ("expert", "closed", "random", "imitators", "lexicon")
+    systems = ("expert-of-all", "closed", "random", "imitators", "lexicon")
     assert {loads[f"{name}.safetensors"] for name in systems} == {1}
     assert max(loads.values()) == 1, loads
 
