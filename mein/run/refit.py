@@ -36,7 +36,7 @@ def expert_of_all(run: Run, new_expert: Callable[[Run], Expert]) -> ArtefactCont
         alpha = np.zeros((0, sum(run.counts[part] for part in PARTS), run.classes), np.float32)
         part = training_part(run, _all_labels(run, alpha))
         epochs = _epochs(run, weights.epochs, part)
-        run.log(f"The expert learns again, from all labels, in as many steps as dev chose (epochs: {epochs})")
+        run.log(f"The expert learns again, from all labels, as long as before (epochs: {epochs})")
         how, objective = stage_1(run.config).of_epochs(epochs), objective_of(run, expert, None, EXPERT)
         settings = (how, objective, run.runtime, run.config.seed)
         train_expert(expert, part, None, *settings, name=EXPERT_OF_ALL)
